@@ -1,0 +1,154 @@
+#include "app/check.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "app/options.h"
+#include "core/error.h"
+
+namespace lockstep::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Check {
+ public:
+  Check(Invocation& invocation, std::vector<std::string>& problems) : in_(invocation), problems_(problems) {
+    for (const Option& o : options(in_.job)) values_[o.key] = o.get();
+  }
+
+  bool given(const std::string& key) const { return in_.origin.at(key) != "default"; }
+  /// "optim.momentum '0' (job.ini:7)"
+  std::string said(const std::string& key) const {
+    return fmt::format("{} '{}' ({})", key, values_.at(key), in_.origin.at(key));
+  }
+  void refuse(const std::string& text) { problems_.push_back(text); }
+  void warn_unused(const std::string& key, const std::string& why) {
+    if (given(key)) in_.warnings.push_back(said(key) + " has no effect: " + why);
+  }
+
+  void file(const std::string& key) {
+    const std::string& path = values_.at(key);
+    if (path.empty()) return;
+    if (!fs::exists(path))
+      refuse(said(key) + " does not exist");
+    else if (fs::is_directory(path))
+      refuse(said(key) + " is a folder, not a file");
+    else if (access(path.c_str(), R_OK) != 0)
+      refuse(said(key) + " cannot be read");
+  }
+
+  void files();
+  void limits();
+  void optimizer();
+  void schedule();
+  void batch();
+  void transforms();
+  void checkpoints();
+
+ private:
+  Invocation& in_;
+  std::vector<std::string>& problems_;
+  std::map<std::string, std::string> values_;
+};
+
+void Check::files() {
+  for (const char* key : {"data.train", "data.eval", "model.weights"}) file(key);
+  const bool trains = in_.command == "train";
+  const char* needed = trains ? "data.train" : "data.eval";
+  if (!in_.job_file.empty() && values_.at(needed).empty())
+    refuse(
+        fmt::format("{} is not set; '{}' needs an HDF5 file that datatool has packed", needed, in_.command));
+}
+
+void Check::limits() {
+  const auto& t = in_.job.train;
+  if (t.epochs == 0 && t.steps == 0 && t.minutes == 0)
+    refuse("training would never end: " + said("train.epochs") +
+           ", train.steps and train.minutes are all '0'; set one of them");
+}
+
+void Check::optimizer() {
+  const auto& o = in_.job.optim;
+  if (o.name == "sgd") {
+    for (const char* key : {"optim.beta1", "optim.beta2", "optim.eps"})
+      warn_unused(key, "optim.name is 'sgd'");
+    if (o.nesterov && o.momentum == 0)
+      refuse(said("optim.nesterov") + " needs a momentum, but " + said("optim.momentum"));
+  } else {
+    for (const char* key : {"optim.momentum", "optim.nesterov"})
+      warn_unused(key, "optim.name is '" + o.name + "'");
+  }
+}
+
+void Check::schedule() {
+  const auto& s = in_.job.schedule;
+  if (s.name != "step") warn_unused("schedule.step_size", said("schedule.name"));
+  if (s.name != "multistep") warn_unused("schedule.milestones", said("schedule.name"));
+  if (s.name != "step" && s.name != "multistep") warn_unused("schedule.gamma", said("schedule.name"));
+  if (s.name != "polynomial") warn_unused("schedule.power", said("schedule.name"));
+  if (s.warmup == 0) warn_unused("schedule.warmup_start", said("schedule.warmup"));
+  // The true lengths come with the data; until then a long run of long epochs hides what depends on them.
+  const bool ends = in_.job.train.epochs != 0 || in_.job.train.steps != 0;
+  try {
+    train::check(s, in_.job.optim.lr, ends ? int64_t{1} << 50 : 0, 1'000'000);
+  } catch (const UserError& e) {
+    refuse(fmt::format("{}: {}; {}", e.headline(), e.why(), e.todo()));
+  }
+}
+
+void Check::batch() {
+  const auto& b = in_.job.batch;
+  const int64_t known = (b.micro ? b.micro : 1) * (b.accumulation ? b.accumulation : 1);
+  if (b.global != 0 && b.global % known != 0)
+    refuse(fmt::format("{} is no multiple of batch.micro x batch.accumulation = '{}'", said("batch.global"),
+                       known));
+}
+
+void Check::transforms() {
+  const auto& t = in_.job.transforms;
+  if (t.random_resized_crop) {
+    if (t.size == 0) refuse(said("data.random_resized_crop") + " needs data.size, the size to resize to");
+    if (t.pad != 0)
+      refuse(said("data.random_resized_crop") + " and " + said("data.pad") + " both crop; choose one");
+    if (t.scale_min > t.scale_max) refuse(said("data.scale_min") + " is more than " + said("data.scale_max"));
+    if (t.ratio_min > t.ratio_max) refuse(said("data.ratio_min") + " is more than " + said("data.ratio_max"));
+  } else {
+    for (const char* key : {"data.scale_min", "data.scale_max", "data.ratio_min", "data.ratio_max"})
+      warn_unused(key, said("data.random_resized_crop"));
+  }
+  if (t.mean.empty() != t.std.empty())
+    refuse(said("data.mean") + " and " + said("data.std") + " go together; set both or neither");
+}
+
+void Check::checkpoints() {
+  const auto& c = in_.job.checkpoint;
+  const bool path = c.resume != "never" && c.resume != "auto";
+  if (path && !fs::exists(c.resume)) refuse(said("checkpoint.resume") + " does not exist");
+  if (path && !in_.job.model.weights.empty())
+    refuse(said("checkpoint.resume") + " and " + said("model.weights") +
+           " both give the parameters; choose one");
+  if (c.resume == "auto" && in_.job.run.dir.empty())
+    refuse(said("checkpoint.resume") + " looks into run.dir, which is not set; every run would start anew");
+  if (c.best != "none" && in_.job.data.eval.empty() && !in_.job_file.empty())
+    refuse(said("checkpoint.best") + " needs evaluations, but data.eval is not set");
+  if (in_.command == "evaluate" && c.resume == "never" && in_.job.model.weights.empty())
+    refuse("'evaluate' needs parameters: give --resume PATH (a checkpoint or run) or --model.weights FILE");
+}
+
+}  // namespace
+
+void check(Invocation& invocation, std::vector<std::string>& problems) {
+  Check c(invocation, problems);
+  c.files();
+  c.limits();
+  c.optimizer();
+  c.schedule();
+  c.batch();
+  c.transforms();
+  c.checkpoints();
+}
+
+}  // namespace lockstep::app

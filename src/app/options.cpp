@@ -1,0 +1,205 @@
+#include "app/options.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "models/registry.h"
+
+namespace lockstep::app {
+namespace {
+
+using Table = std::vector<Option>;
+
+void append(Table& all, Table section) { std::ranges::move(section, std::back_inserter(all)); }
+
+Option input_file(std::string key, std::string& field, std::string help) {
+  Option o = text(std::move(key), "FILE", field, std::move(help));
+  o.input_path = true;
+  return o;
+}
+
+/// May differ between the hosts of a run, and does not change its result.
+Option local(Option o) {
+  o.identity = false;
+  return o;
+}
+
+Table model(ModelChoice& m) {
+  std::vector<std::string> names;
+  for (const models::ModelInfo& info : models::list()) names.push_back(info.name);
+  Option name = word("model.name", m.name, names, "one of the models listed by 'trainer --help'");
+  name.unit = "NAME";
+  name.accepts = "";
+  return {name, input_file("model.weights", m.weights, "safetensors file with the parameters to start from"),
+          number("model.dropout", "P", m.dropout, from_to_below(0, 1),
+                 "dropout before the classifier; empty: the model's default")};
+}
+
+Table data(train::DataOptions& d) {
+  return {input_file("data.train", d.train, "HDF5 file to train on"),
+          input_file("data.eval", d.eval, "HDF5 file to evaluate on; empty: no evaluation"),
+          flag("data.drop_last", d.drop_last, "leave out the last, partial global batch of an epoch"),
+          local(number("data.threads", "N", d.threads, from_to(0, 256),
+                       "loader threads of a rank; 0 decodes within the step")),
+          local(number("data.prefetch", "N", d.prefetch, from_to(1, 1024), "micro-batches decoded ahead"))};
+}
+
+Table train(train::TrainOptions& t) {
+  return {
+      number("train.epochs", "epochs", t.epochs, at_least(0),
+             "passes over the data; 0: no limit. Where only train.steps is given, that alone is the limit"),
+      number("train.steps", "steps", t.steps, at_least(0), "taken optimizer steps; 0: no limit"),
+      number("train.minutes", "min", t.minutes, at_least(0), "wall time; 0: no limit"),
+      number("train.seed", "N", t.seed, at_least(0), "of initialisation, order, augmentation and dropout"),
+      number("train.eval_every", "epochs", t.eval_every, at_least(0),
+             "between evaluations; 0: at the end only"),
+      number("train.eval_every_steps", "steps", t.eval_every_steps, at_least(0),
+             "between evaluations, besides those by epoch; 0: off"),
+      number("train.label_smoothing", "X", t.label_smoothing, from_to_below(0, 1),
+             "as PyTorch's CrossEntropyLoss"),
+      number("train.ema_decay", "X", t.ema_decay, from_to_below(0, 1),
+             "of the moving average of the weights, which is then what is evaluated; 0: off")};
+}
+
+Table batch(train::BatchOptions& b) {
+  return {
+      number("batch.micro", "samples", b.micro, at_least(0),
+             "of a shard, one forward and backward of one device; 0: worked out"),
+      number("batch.global", "samples", b.global, at_least(0), "of a step over all devices; 0: worked out"),
+      number("batch.accumulation", "shards", b.accumulation, at_least(0),
+             "of a step on each device; 0: worked out")};
+}
+
+Table optim(train::OptimOptions& o) {
+  return {word("optim.name", o.name, {"sgd", "adamw"}, "torch.optim.SGD or AdamW"),
+          number("optim.lr", "X", o.lr, at_least(0), "base learning rate"),
+          number("optim.momentum", "X", o.momentum, from_to_below(0, 1), "sgd"),
+          flag("optim.nesterov", o.nesterov, "sgd: Nesterov's momentum"),
+          number("optim.weight_decay", "X", o.weight_decay, at_least(0),
+                 "sgd: added to the gradient; adamw: decoupled"),
+          flag("optim.decay_norm_bias", o.decay_norm_bias, "decay biases and normalisation parameters too"),
+          number("optim.beta1", "X", o.beta1, from_to_below(0, 1), "adamw"),
+          number("optim.beta2", "X", o.beta2, from_to_below(0, 1), "adamw"),
+          number("optim.eps", "X", o.eps, more_than(0), "adamw"),
+          number("optim.clip_norm", "X", o.clip_norm, at_least(0),
+                 "largest global L2 norm of the gradient; 0: off")};
+}
+
+Table schedule(train::ScheduleOptions& s) {
+  return {
+      word("schedule.name", s.name, {"constant", "step", "multistep", "cosine", "polynomial"},
+           "of the learning rate, by taken step"),
+      word("schedule.unit", s.unit, {"epochs", "steps"}, "that warmup, step_size and milestones count in"),
+      number("schedule.warmup", "units", s.warmup, at_least(0), "length of the linear warm-up; 0: none"),
+      number("schedule.warmup_start", "X", s.warmup_start, from_to(0, 1),
+             "factor on the learning rate that warm-up rises from"),
+      number("schedule.gamma", "X", s.gamma, {.low = 0, .high = 1, .above_low = true},
+             "step, multistep: factor at each decay"),
+      number("schedule.step_size", "units", s.step_size, more_than(0), "step: distance between decays"),
+      number_list("schedule.milestones", "units", s.milestones, more_than(0),
+                  "multistep: where to decay, ascending"),
+      number("schedule.power", "X", s.power, more_than(0), "polynomial: exponent; 1 is linear"),
+      number("schedule.min_lr", "X", s.min_lr, at_least(0),
+             "cosine, polynomial: value at the end; step, multistep: never below")};
+}
+
+Table transforms(data::TransformOptions& t) {
+  return {number("data.size", "pixels", t.size, at_least(0),
+                 "height and width that the model sees; 0: as stored, or as resized"),
+          number("data.resize", "pixels", t.resize, at_least(0),
+                 "shorter side after the resize that comes before the crop; 0: no resize"),
+          number("data.pad", "pixels", t.pad, at_least(0),
+                 "training: zeros added on each side before a random crop"),
+          flag("data.flip", t.flip, "training: mirror left to right, half of the time"),
+          flag("data.random_resized_crop", t.random_resized_crop,
+               "training: a random part of the image, resized to data.size"),
+          number("data.scale_min", "X", t.scale_min, {.low = 0, .high = 1, .above_low = true},
+                 "smallest part of the area that random_resized_crop takes"),
+          number("data.scale_max", "X", t.scale_max, {.low = 0, .high = 1, .above_low = true},
+                 "largest part of the area that random_resized_crop takes"),
+          number("data.ratio_min", "X", t.ratio_min, more_than(0), "smallest width / height of that part"),
+          number("data.ratio_max", "X", t.ratio_max, more_than(0), "largest width / height of that part"),
+          number_list("data.mean", "X", t.mean, {},
+                      "of each channel, of pixels in [0, 1]; empty: the data set's own"),
+          number_list("data.std", "X", t.std, more_than(0),
+                      "of each channel, of pixels in [0, 1]; empty: the data set's own")};
+}
+
+Table parallel(train::ParallelOptions& p) {
+  return {
+      choice(
+          "parallel.reduction", p.collective.reduction,
+          {{"exact", comm::Reduction::exact}, {"fast", comm::Reduction::fast}},
+          "exact: one fixed order of summation, the same bits on any number of devices; fast: MPI's order"),
+      local(number("parallel.timeout", "s", p.collective.timeout, more_than(0),
+                   "without progress before the run is ended")),
+      number("parallel.bucket_mib", "MiB", p.bucket_mib, from_to(0.0625, 1024),
+             "gradients reduced in one operation, while the rest of backward runs")};
+}
+
+Table checkpoint(train::CheckpointOptions& c) {
+  Option resume =
+      text("checkpoint.resume", "never|auto|PATH", c.resume,
+           "auto: the newest whole checkpoint of run.dir, if any; PATH: of a checkpoint or a run");
+  resume.input_path = true;
+  return {number("checkpoint.every", "steps", c.every, at_least(0),
+                 "between checkpoints; 0: at the end and on a stop signal only"),
+          number("checkpoint.keep", "N", c.keep, at_least(1), "newest checkpoints kept, besides the best"),
+          resume,
+          word("checkpoint.best", c.best, {"none", "top1", "top5", "loss"},
+               "evaluation metric whose best checkpoint is kept")};
+}
+
+Table run(train::RunOptions& r) {
+  return {local(text("run.dir", "DIR", r.dir, "where the run writes; empty: the next free runs/JOB-NNNN")),
+          local(word_list("run.signals", r.signals, {"USR1", "USR2", "TERM", "INT", "HUP"},
+                          "signals that stop the run with a checkpoint and exit code 3"))};
+}
+
+Table log(train::LogOptions& l) {
+  return {
+      local(number("log.every", "steps", l.every, at_least(1), "between console lines and metrics records")),
+      local(word("log.color", l.color, {"auto", "always", "never"},
+                 "auto: on a terminal, unless NO_COLOR is set"))};
+}
+
+Table device(train::DeviceOptions& d) {
+  return {local(word("device.name", d.name, {"auto", "cpu"}, "hardware to run on")),
+          local(number("device.threads", "N", d.threads, from_to(0, 1024),
+                       "compute threads of a device; 0: the cores of the affinity mask"))};
+}
+
+}  // namespace
+
+std::vector<Option> options(Job& job) {
+  Table all;
+  append(all, model(job.model));
+  append(all, data(job.data));
+  append(all, transforms(job.transforms));
+  append(all, train(job.train));
+  append(all, batch(job.batch));
+  append(all, optim(job.optim));
+  append(all, schedule(job.schedule));
+  append(all, parallel(job.parallel));
+  append(all, checkpoint(job.checkpoint));
+  append(all, run(job.run));
+  append(all, log(job.log));
+  append(all, device(job.device));
+  return all;
+}
+
+std::vector<std::pair<std::string, std::string>> short_forms() {
+  return {{"reduction", "parallel.reduction"}, {"resume", "checkpoint.resume"}, {"device", "device.name"}};
+}
+
+std::vector<Command> commands() {
+  return {{"train",
+           "train a model: the default command",
+           {"model", "data", "train", "batch", "optim", "schedule", "parallel", "checkpoint", "run", "log",
+            "device"}},
+          {"evaluate",
+           "measure a checkpoint on data.eval, every sample exactly once",
+           {"model", "data", "batch", "parallel", "checkpoint", "run", "log", "device"}}};
+}
+
+}  // namespace lockstep::app

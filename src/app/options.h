@@ -1,0 +1,29 @@
+// The table of every option: its key, what it accepts, the field of the job it sets.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/job.h"
+#include "app/option.h"
+
+namespace lockstep::app {
+
+/// In the order of docs/jobs.md, section by section, bound to the fields of `job`.
+std::vector<Option> options(Job& job);
+
+/// `--short VALUE` for the key that it stands for.
+std::vector<std::pair<std::string, std::string>> short_forms();
+
+/// A command of the trainer, for help.
+struct Command {
+  std::string name, summary;
+  std::vector<std::string> sections;  ///< those that it reads
+};
+std::vector<Command> commands();
+
+/// `trainer --help` (empty command) or `trainer COMMAND --help`.
+std::string help_text(const std::string& command);
+
+}  // namespace lockstep::app

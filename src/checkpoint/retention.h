@@ -1,0 +1,25 @@
+// Which checkpoints stay.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "checkpoint/directory.h"
+
+namespace lockstep::checkpoint {
+
+struct Retention {
+  int keep = 3;  ///< newest ones kept; 0 keeps all
+  bool keep_best =
+      false;  ///< besides, the best by the metric that the committed one carries, earliest among equals
+};
+
+/// Deletes what `retention` does not keep; call it only after a commit. `committed` is the checkpoint just
+/// written: it is known to be whole and is never deleted, also when its step is not the newest. Ones that
+/// state.json or a file's size show to be damaged take no whole one's place: they are deleted once older than
+/// all that are kept. Each is renamed to .trash first. Returns the names deleted. Throws UserError.
+std::vector<std::string> prune(const std::filesystem::path& directory, const Retention& retention,
+                               const std::filesystem::path& committed, const FaultPoint& fault_point = {});
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,120 @@
+// Collective operations over all devices of a run: asynchronous, in place, in submission order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/dtype.h"
+
+namespace lockstep::comm {
+
+class World;
+class Collective;
+
+/// exact: sums in one fixed binary tree over devices, ((0+1)+(2+3))+..., the same bits however devices are
+/// laid out. fast: the order is the library's.
+enum class Reduction { exact, fast };
+
+struct CollectiveOptions {
+  Reduction reduction = Reduction::exact;
+  double timeout = 300;       ///< seconds without progress after which an operation fails
+  bool shared_memory = true;  ///< between ranks of one host; off in tests and benchmarks of the MPI path
+};
+
+/// One submitted operation; copyable, never owns anything, and must not outlive its Collective.
+class Handle {
+ public:
+  Handle() = default;  ///< of nothing: done
+  Handle(Collective* collective, uint64_t ticket) : collective_(collective), ticket_(ticket) {}
+  /// Blocks until the operation is complete. Rethrows the failure that stopped it.
+  void wait() const;
+  bool done() const;
+
+ private:
+  Collective* collective_ = nullptr;
+  uint64_t ticket_ = 0;
+};
+
+/// What the communication thread did since the last take_stats().
+struct CollectiveStats {
+  double busy_seconds = 0;  ///< inside operations, waiting for other devices included
+  uint64_t operations = 0;
+  uint64_t bytes = 0;  ///< of the operations' buffers; the wire carries 2(D-1)/D of it for an all_reduce
+};
+
+/// A contiguous range of elements.
+struct Slice {
+  size_t begin = 0, end = 0;
+  size_t size() const { return end - begin; }
+};
+
+/// One operation as an implementation sees it.
+struct Operation {
+  enum class Kind : uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
+  Kind kind = Kind::barrier;
+  Dtype dtype = Dtype::f32;
+  int root = 0;
+  void* data = nullptr;
+  size_t count = 0;  ///< elements of data
+  size_t bytes() const { return count * size_of(dtype); }
+};
+const char* name_of(Operation::Kind kind);
+
+/// Every device submits the same operations, with the same sizes, in the same order. A buffer belongs to the
+/// operation until its handle is done. After a failure every unfinished and every later wait() throws it.
+/// Destroying a Collective abandons what is unfinished, so wait first. Steady state allocates nothing.
+///
+/// Submitting is for one thread at a time; waiting, abort() and stats for any.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+
+  virtual int device() const = 0;
+  virtual int num_devices() const = 0;
+
+  /// Sums over devices; each device ends with the same bits. Any count, 0 included. NaN and Inf propagate.
+  Handle all_reduce(std::span<float> x) { return submit(Operation::Kind::all_reduce, x); }
+  Handle all_reduce(std::span<double> x) { return submit(Operation::Kind::all_reduce, x); }
+  /// As all_reduce, but only slice(x.size(), device()) is the sum afterwards; the rest is undefined.
+  Handle reduce_scatter(std::span<float> x) { return submit(Operation::Kind::reduce_scatter, x); }
+  /// Each device gives slice(x.size(), device()); all end with the whole.
+  Handle all_gather(std::span<float> x) { return submit(Operation::Kind::all_gather, x); }
+  Handle broadcast(std::span<float> x, int root) { return submit(Operation::Kind::broadcast, x, root); }
+  /// Done when every device has reached it.
+  Handle barrier() { return submit(Operation::Kind::barrier, std::span<float>()); }
+
+  /// The elements of a buffer of `count` that `device` owns; the slices of all devices partition the buffer,
+  /// their order is the implementation's.
+  virtual Slice slice(size_t count, int device) const = 0;
+
+  /// Gives up: unfinished and later operations throw ClusterError. Local; the other devices run into their
+  /// timeout.
+  virtual void abort() = 0;
+  virtual CollectiveStats take_stats() = 0;
+
+ protected:
+  friend class Handle;
+  virtual uint64_t submit(const Operation& operation) = 0;
+  virtual void wait(uint64_t ticket) = 0;
+  virtual bool done(uint64_t ticket) const = 0;
+
+ private:
+  template <class T>
+  Handle submit(Operation::Kind kind, std::span<T> x, int root = 0) {
+    constexpr Dtype dtype = sizeof(T) == 4 ? Dtype::f32 : Dtype::f64;
+    return {this, submit(Operation{kind, dtype, root, x.data(), x.size()})};
+  }
+};
+
+inline void Handle::wait() const {
+  if (collective_) collective_->wait(ticket_);
+}
+inline bool Handle::done() const { return !collective_ || collective_->done(ticket_); }
+
+/// For all ranks together; one device a rank. The World must outlive it. Throws UserError on every rank when
+/// `exact` is asked of a number of devices that is no power of two.
+std::unique_ptr<Collective> make_collective(World& world, const CollectiveOptions& options = {});
+
+}  // namespace lockstep::comm

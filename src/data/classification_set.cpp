@@ -1,0 +1,231 @@
+#include "data/classification_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "data/chunk_reader.h"
+#include "data/hdf5_file.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr const char* kSeeFormat = "docs/data-format.md says what a data file holds";
+/// Decoded chunks that an order's window may hold; as many again are kept for the window before and after.
+constexpr int64_t kWindowBytes = int64_t{16} << 20;
+
+/// All labels, whole and not negative. Throws UserError naming the row.
+std::vector<int32_t> read_labels(const std::string& path, const Hdf5Dataset& set) {
+  const int64_t n = set.shape()[0];
+  auto refuse = [&](int64_t row, const std::string& value, const std::string& why) {
+    throw UserError(
+        fmt::format("label '{}' in row '{}' of data set '{}' in file '{}' is {}", value, row, set.name(), path, why),
+        "a label is the number of a class, counted from 0", "correct the labels in the file");
+  };
+  std::vector<int32_t> labels(static_cast<size_t>(n));
+  constexpr int64_t kBlock = 1 << 20;
+  auto convert = [&]<class T>(Dtype as, T) {
+    std::vector<T> block(static_cast<size_t>(std::min(n, kBlock)));
+    for (int64_t first = 0; first < n; first += kBlock) {
+      const int64_t count = std::min(kBlock, n - first);
+      set.read_rows(first, count, as, block.data());
+      for (int64_t i = 0; i < count; ++i) {
+        const T value = block[static_cast<size_t>(i)];
+        if constexpr (std::is_floating_point_v<T>)
+          if (!(std::floor(value) == value)) refuse(first + i, fmt::format("{}", value), "not a whole number");
+        if (value < 0) refuse(first + i, fmt::format("{}", value), "negative");
+        if (value > static_cast<T>(std::numeric_limits<int32_t>::max() - 1))
+          refuse(first + i, fmt::format("{}", value), "too large");
+        labels[static_cast<size_t>(first + i)] = static_cast<int32_t>(value);
+      }
+    }
+  };
+  if (set.type().kind == ElementType::Kind::floating)
+    convert(Dtype::f64, double{});
+  else if (set.type().kind == ElementType::Kind::unsigned_integer)
+    convert(Dtype::u64, uint64_t{});
+  else if (set.type().kind == ElementType::Kind::signed_integer)
+    convert(Dtype::i64, int64_t{});
+  else
+    throw UserError(fmt::format("data set '{}' in file '{}' has elements that are {}", set.name(), path,
+                                set.type().text()),
+                    "labels are integers, or floats that hold whole numbers", kSeeFormat);
+  return labels;
+}
+
+}  // namespace
+
+struct ClassificationSet::Impl {
+  explicit Impl(const std::string& path) : file(path), bytes(path) {}
+  Hdf5File file;
+  PosixFile bytes;
+  std::unique_ptr<Hdf5Dataset> images;
+  std::unique_ptr<ChunkReader> chunks;  // null unless chunks are decoded here
+  int64_t contiguous_offset = -1;
+  ImageShape image;
+  int64_t num_samples = 0, num_classes = 0, chunk_rows = 0, window_chunks = 1;
+  std::string layout;
+  std::vector<std::string> class_names;
+  std::vector<float> mean, std;
+  std::vector<int32_t> labels;
+  std::once_flag hashed;
+  std::string hash;
+
+  void open_images();
+  void open_labels();
+  void choose_path();
+  std::vector<float> channel_attribute(const std::string& name, float missing);
+};
+
+void ClassificationSet::Impl::open_images() {
+  images = std::make_unique<Hdf5Dataset>(file.dataset("/images", 4));
+  const Shape& shape = images->shape();
+  if (const ElementType& type = images->type(); type.kind != ElementType::Kind::unsigned_integer || type.bytes != 1)
+    throw UserError(fmt::format("data set '/images' in file '{}' has elements of type '{}'", file.path(), type.text()),
+                    "images are stored as 'u8', 0 to 255; mean and std are applied on loading",
+                    "convert the images to 'u8' (for values in [0, 1]: round(x * 255))");
+  if (shape[1] <= 4 && shape[3] > 4 && shape[2] > 4)
+    throw UserError(fmt::format("data set '/images' of shape '{}' in file '{}' seems to have its channels first",
+                                shape.text(), file.path()),
+                    "images are stored as '[N, H, W, C]'", "transpose the images (numpy: x.transpose(0, 2, 3, 1))");
+  num_samples = shape[0];
+  image = {shape[1], shape[2], shape[3]};
+  if (num_samples == 0 || image.bytes() == 0)
+    throw UserError(fmt::format("data set '/images' in file '{}' holds no samples", file.path()),
+                    fmt::format("its shape is '{}'", shape.text()), "write at least one image");
+}
+
+void ClassificationSet::Impl::open_labels() {
+  const Hdf5Dataset set = file.dataset("/labels", 1);
+  if (set.shape()[0] != num_samples)
+    throw UserError(fmt::format("file '{}' has '{}' images and '{}' labels", file.path(), num_samples, set.shape()[0]),
+                    "each image needs one label", "make the file again");
+  labels = read_labels(file.path(), set);
+  if (auto names = file.strings("class_names")) class_names = *names;
+  if (class_names.empty()) {
+    num_classes = *std::max_element(labels.begin(), labels.end()) + int64_t{1};
+    return;
+  }
+  num_classes = static_cast<int64_t>(class_names.size());
+  auto wrong = std::find_if(labels.begin(), labels.end(), [&](int32_t label) { return label >= num_classes; });
+  if (wrong != labels.end())
+    throw UserError(fmt::format("label '{}' in row '{}' of data set '/labels' in file '{}' is out of range", *wrong,
+                                wrong - labels.begin(), file.path()),
+                    fmt::format("the attribute 'class_names' names '{}' classes: labels are '0' to '{}'", num_classes,
+                                num_classes - 1),
+                    "correct the labels or the class names");
+}
+
+void ClassificationSet::Impl::choose_path() {
+  const StorageLayout& stored = images->layout();
+  if (stored.kind == StorageLayout::Kind::contiguous && stored.offset >= 0) {
+    contiguous_offset = stored.offset;
+    layout = "contiguous (pread)";
+    return;
+  }
+  std::string obstacle = stored.kind == StorageLayout::Kind::chunked      ? chunk_obstacle(*images)
+                         : stored.kind == StorageLayout::Kind::contiguous ? "external or unwritten storage"
+                                                                          : "compact or virtual storage";
+  if (stored.kind == StorageLayout::Kind::chunked) {
+    chunk_rows = std::min(stored.chunk[0], num_samples);
+    window_chunks = std::max<int64_t>(kWindowBytes / (stored.chunk[0] * image.bytes()), 1);
+  }
+  const int64_t cached = 2 * window_chunks;
+  if (obstacle.empty()) {
+    std::string filters;
+    for (const Filter& filter : stored.filters) filters += (filters.empty() ? ", " : " + ") + filter.name;
+    chunks = std::make_unique<ChunkReader>(file.path(), *images, static_cast<size_t>(cached));
+    layout = fmt::format("chunks of {} rows{} (decoded by our threads{})", stored.chunk[0], filters,
+                         chunks->indexed() ? "" : ", found by the HDF5 library");
+    return;
+  }
+  layout = "through the HDF5 library: " + obstacle;
+  if (chunk_rows > 0) {  // the library's cache takes effect on a fresh open only
+    images.reset();
+    images = std::make_unique<Hdf5Dataset>(
+        file.dataset("/images", 4, static_cast<size_t>(cached * chunk_rows * image.bytes())));
+  }
+}
+
+std::vector<float> ClassificationSet::Impl::channel_attribute(const std::string& name, float missing) {
+  const auto values = file.numbers(name);
+  if (!values) return std::vector<float>(static_cast<size_t>(image.channels), missing);
+  if (static_cast<int64_t>(values->size()) != image.channels)
+    throw UserError(fmt::format("attribute '{}' in file '{}' has '{}' values", name, file.path(), values->size()),
+                    fmt::format("the images have '{}' channels", image.channels), kSeeFormat);
+  return std::vector<float>(values->begin(), values->end());
+}
+
+ClassificationSet::ClassificationSet(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
+  if (auto task = impl_->file.string("task"); task && *task != "classification")
+    throw UserError(fmt::format("file '{}' is for the task '{}'", path, *task), "this model needs 'classification'",
+                    "name a classification file");
+  impl_->open_images();
+  impl_->open_labels();
+  impl_->mean = impl_->channel_attribute("mean", 0.0f);
+  impl_->std = impl_->channel_attribute("std", 1.0f);
+  impl_->choose_path();
+}
+
+ClassificationSet::~ClassificationSet() = default;
+ClassificationSet::ClassificationSet(ClassificationSet&&) noexcept = default;
+ClassificationSet& ClassificationSet::operator=(ClassificationSet&&) noexcept = default;
+
+const std::string& ClassificationSet::path() const { return impl_->file.path(); }
+int64_t ClassificationSet::num_samples() const { return impl_->num_samples; }
+const ImageShape& ClassificationSet::image() const { return impl_->image; }
+int64_t ClassificationSet::num_classes() const { return impl_->num_classes; }
+const std::vector<std::string>& ClassificationSet::class_names() const { return impl_->class_names; }
+const std::vector<float>& ClassificationSet::mean() const { return impl_->mean; }
+const std::vector<float>& ClassificationSet::std() const { return impl_->std; }
+std::span<const int32_t> ClassificationSet::labels() const { return impl_->labels; }
+const std::string& ClassificationSet::layout() const { return impl_->layout; }
+int64_t ClassificationSet::chunk_rows() const { return impl_->chunk_rows; }
+int64_t ClassificationSet::window_chunks() const { return impl_->window_chunks; }
+
+void ClassificationSet::read(uint64_t row, uint8_t* out) const {
+  const size_t bytes = static_cast<size_t>(impl_->image.bytes());
+  if (impl_->contiguous_offset >= 0)
+    impl_->bytes.read(static_cast<uint64_t>(impl_->contiguous_offset) + row * bytes, {out, bytes});
+  else if (impl_->chunks)
+    impl_->chunks->read(row, out);
+  else
+    impl_->images->read_rows(static_cast<int64_t>(row), 1, Dtype::u8, out);
+}
+
+std::string ClassificationSet::content_hash() const {
+  std::call_once(impl_->hashed, [this] {
+    const auto stored = impl_->file.string("content_xxh3");
+    impl_->hash = stored ? *stored : hex64(compute_content_hash());
+  });
+  return impl_->hash;
+}
+
+uint64_t ClassificationSet::compute_content_hash(const OnProgress& progress) const {
+  Xxh3Stream hash;
+  std::vector<uint8_t> sample(static_cast<size_t>(impl_->image.bytes()));
+  for (uint64_t row = 0; row < static_cast<uint64_t>(impl_->num_samples); ++row) {
+    read(row, sample.data());
+    hash.update(sample.data(), sample.size());
+    if (progress) progress(1);
+  }
+  hash.update(impl_->labels.data(), impl_->labels.size() * sizeof(int32_t));
+  return hash.digest();
+}
+
+Order make_order(const ClassificationSet& set, int64_t global_batch, uint64_t seed, bool shuffle, bool drop_last) {
+  return {.num_samples = set.num_samples(),
+          .global_batch = global_batch,
+          .seed = seed,
+          .drop_last = drop_last,
+          .shuffle = shuffle,
+          .chunk_rows = set.chunk_rows(),
+          .window_chunks = set.window_chunks()};
+}
+
+}  // namespace lockstep::data

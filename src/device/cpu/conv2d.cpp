@@ -1,0 +1,158 @@
+#include "core/error.h"
+#include "device/cpu/lowering.h"
+
+namespace lockstep::device::cpu {
+
+namespace {
+
+constexpr auto f32 = memory::data_type::f32;
+constexpr auto any = memory::format_tag::any;
+
+ConvolutionShape convolution_shape(const nn::Conv2d& op) {
+  return {{op.stride[0], op.stride[1]},
+          {op.dilation[0] - 1, op.dilation[1] - 1},
+          {op.padding[0], op.padding[1]}};
+}
+
+Dims weight_dims(const nn::Conv2d& op, const Shape& x) {
+  const int64_t k = op.out_channels, c = x[1], g = op.groups;
+  if (g > 1) return {g, k / g, c / g, op.kernel[0], op.kernel[1]};
+  return {k, c, op.kernel[0], op.kernel[1]};
+}
+
+memory::desc bias_layout(const nn::Conv2d& op) {
+  return op.bias ? memory::desc({op.out_channels}, f32, memory::format_tag::a) : memory::desc();
+}
+
+bool slow(const std::string& implementation) { return implementation.find("ref") != std::string::npos; }
+
+class Conv2dKernel final : public Kernel {
+ public:
+  Conv2dKernel(const nn::Conv2d& op, const nn::Node& node, Lowering& low) : op_(op), node_(node) {
+    const Shape in = low.graph.shape(node.inputs[0]);
+    const memory::desc out = low.canonical(low.graph.shape(node.output));
+    shape_ = convolution_shape(op);
+    const memory::desc any_weights(weight_dims(op, in), f32, any);
+
+    // Blocked activations throughout; where no fast kernel takes them, the library's choice and a reorder.
+    const Tensor x = low.peek(node.inputs[0]);
+    forward_pd_ = conv_forward(low.engine, x.md, any_weights, bias_layout(op), out, shape_);
+    if (!forward_pd_ || slow(forward_pd_.impl_info_str())) {
+      const memory::desc any_in(dims_of(in), f32, any), any_out(dims_of(out), f32, any);
+      auto free_choice = conv_forward(low.engine, any_in, any_weights, bias_layout(op), any_out, shape_);
+      if (free_choice && (!forward_pd_ || !slow(free_choice.impl_info_str()))) forward_pd_ = free_choice;
+    }
+    if (!forward_pd_) throw std::runtime_error("oneDNN has no convolution for '" + node.name + "'");
+
+    weight_ = node.parameters[0];
+    direct_input_ = low.is_input(node.inputs[0]) && forward_pd_.src_desc() == x.md;
+    x_ = direct_input_ ? x : low.convert(low.read(node.inputs[0]), forward_pd_.src_desc());
+    forward_ = Primitive::make<dnnl::convolution_forward>(forward_pd_, low);
+    forward_.arg(DNNL_ARG_SRC, x_).arg(DNNL_ARG_WEIGHTS, weights_in(forward_pd_.weights_desc(), low));
+    if (op.bias)
+      forward_.arg(DNNL_ARG_BIAS, bias_layout(op), low.fixed(low.store.value(node.parameters[1]), 0));
+    if (forward_pd_.dst_desc() == out) {
+      forward_.arg(DNNL_ARG_DST, low.make(node.output, out));
+    } else {
+      Tensor y{forward_pd_.dst_desc(), low.scratch(forward_pd_.dst_desc().get_size())};
+      forward_.arg(DNNL_ARG_DST, y);
+      Tensor canonical = low.make(node.output, out);
+      dnnl::reorder::primitive_desc pd(low.engine, y.md, low.engine, canonical.md, attributes());
+      to_canonical_ = Primitive::make<dnnl::reorder>(pd, low);
+      to_canonical_.arg(DNNL_ARG_FROM, y).arg(DNNL_ARG_TO, canonical);
+      ++low.activation_reorders;
+    }
+  }
+
+  void lower_backward(Lowering& low) override {
+    const memory::desc& layout = low.store.layout(weight_);
+    const memory::desc& dst = forward_pd_.dst_desc();
+    Tensor dy = low.gradient(node_.output, dst);
+    if (!direct_input_) low.use(x_);
+
+    auto weights_pd = conv_backward_weights(low.engine, x_.md, layout, bias_layout(op_), dst, shape_, forward_pd_);
+    if (!weights_pd || slow(weights_pd.impl_info_str())) {
+      const memory::desc any_weights(dims_of(layout), f32, any);
+      auto free_choice = conv_backward_weights(low.engine, x_.md, any_weights, bias_layout(op_), dst, shape_, forward_pd_);
+      if (free_choice && (!weights_pd || !slow(free_choice.impl_info_str()))) weights_pd = free_choice;
+    }
+    if (!weights_pd) throw std::runtime_error("oneDNN has no weight gradient for '" + node_.name + "'");
+    backward_weights_ = Primitive::make<dnnl::convolution_backward_weights>(weights_pd, low);
+    backward_weights_.arg(DNNL_ARG_SRC, x_).arg(DNNL_ARG_DIFF_DST, dy);
+    const Tensor dw{layout, low.fixed(low.store.gradient(weight_), layout.get_size())};
+    if (weights_pd.diff_weights_desc() == layout) {
+      backward_weights_.arg(DNNL_ARG_DIFF_WEIGHTS, dw);
+    } else {  // another micro-batch of the model may prefer another layout than the store's
+      Tensor other{weights_pd.diff_weights_desc(), low.scratch(weights_pd.diff_weights_desc().get_size())};
+      backward_weights_.arg(DNNL_ARG_DIFF_WEIGHTS, other);
+      dnnl::reorder::primitive_desc pd(low.engine, other.md, low.engine, layout, attributes());
+      to_store_ = Primitive::make<dnnl::reorder>(pd, low);
+      to_store_.arg(DNNL_ARG_FROM, other).arg(DNNL_ARG_TO, dw);
+    }
+    if (op_.bias)
+      backward_weights_.arg(DNNL_ARG_DIFF_BIAS, bias_layout(op_), low.fixed(low.store.gradient(node_.parameters[1]), 0));
+
+    if (!low.wants_gradient(node_.inputs[0])) return;
+    const memory::desc any_weights(dims_of(layout), f32, any);
+    auto data_pd = conv_backward_data(low.engine, x_.md, any_weights, dst, shape_, forward_pd_);
+    if (!data_pd) throw std::runtime_error("oneDNN has no data gradient for '" + node_.name + "'");
+    backward_data_ = Primitive::make<dnnl::convolution_backward_data>(data_pd, low);
+    backward_data_.arg(DNNL_ARG_DIFF_DST, dy)
+        .arg(DNNL_ARG_WEIGHTS, weights_in(data_pd.weights_desc(), low))
+        .arg(DNNL_ARG_DIFF_SRC, low.make_gradient(node_.inputs[0], x_.md));
+  }
+
+  void bind(const std::vector<Slot>& slots) override {
+    for (Primitive* p : {&forward_, &to_canonical_, &backward_weights_, &to_store_, &backward_data_}) p->bind(slots);
+  }
+
+  void forward(const Pass& pass) override {
+    if (direct_input_) forward_.rebind(DNNL_ARG_SRC, pass.batch.images);
+    forward_.run(pass.stream);
+    if (to_canonical_) to_canonical_.run(pass.stream);
+  }
+
+  void backward(const Pass& pass) override {
+    if (direct_input_) backward_weights_.rebind(DNNL_ARG_SRC, pass.batch.images);
+    backward_weights_.run(pass.stream);
+    if (to_store_) to_store_.run(pass.stream);
+    if (backward_data_) backward_data_.run(pass.stream);
+  }
+
+ private:
+  // The parameter itself where its layout fits, else a derived copy.
+  Tensor weights_in(const memory::desc& md, Lowering& low) {
+    void* address = md == low.store.layout(weight_) ? low.store.value(weight_) : low.store.copy_of(weight_, md);
+    return {md, low.fixed(address, md.get_size())};
+  }
+
+  const nn::Conv2d op_;
+  const nn::Node& node_;
+  ConvolutionShape shape_;
+  dnnl::convolution_forward::primitive_desc forward_pd_;
+  nn::ParameterId weight_ = -1;
+  Tensor x_;
+  bool direct_input_ = false;  ///< reads the batch where the loader put it
+  Primitive forward_, to_canonical_, backward_weights_, to_store_, backward_data_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> lower(const nn::Conv2d& op, const nn::Node& node, Lowering& low) {
+  return std::make_unique<Conv2dKernel>(op, node, low);
+}
+
+memory::desc parameter_layout(const nn::Graph& g, const nn::Node& node, const nn::Conv2d& op, const dnnl::engine& engine) {
+  const Shape in = g.shape(node.inputs[0]), out = g.shape(node.output);
+  const Dims w = weight_dims(op, in);
+  const memory::desc any_in(dims_of(in), f32, any), any_out(dims_of(out), f32, any), any_weights(w, f32, any);
+  auto forward = conv_forward(engine, any_in, any_weights, bias_layout(op), any_out, convolution_shape(op));
+  if (forward) {
+    auto weights = conv_backward_weights(engine, forward.src_desc(), any_weights, bias_layout(op), forward.dst_desc(),
+                                         convolution_shape(op), forward);
+    if (weights && is_plain_or_blocked(weights.diff_weights_desc())) return weights.diff_weights_desc();
+  }
+  return {w, f32, op.groups > 1 ? memory::format_tag::goihw : memory::format_tag::oihw};
+}
+
+}  // namespace lockstep::device::cpu
