@@ -59,7 +59,7 @@ UserError does_not_divide(int64_t global, int64_t micro, int64_t accumulation, i
 
 }  // namespace
 
-BatchPlan resolve_batch(const train::BatchOptions& batch, int64_t devices) {
+train::BatchPlan resolve_batch(const train::BatchOptions& batch, int64_t devices) {
   const int64_t global = batch.global;
   int64_t micro = batch.micro, accumulation = batch.accumulation;
   if (global == 0) {
@@ -95,7 +95,7 @@ BatchPlan resolve_batch(const train::BatchOptions& batch, int64_t devices) {
   return {micro, global, accumulation, accumulation * devices, false};
 }
 
-void check_exact(const BatchPlan& plan, int64_t devices) {
+void check_exact(const train::BatchPlan& plan, int64_t devices) {
   const auto power = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
   if (power(devices) && power(plan.shards)) return;
   std::vector<int64_t> sizes;

@@ -58,7 +58,8 @@ void Check::files() {
   for (const char* key : {"data.train", "data.eval", "model.weights"}) file(key);
   const bool trains = in_.command == "train";
   const char* needed = trains ? "data.train" : "data.eval";
-  if (!in_.job_file.empty() && values_.at(needed).empty())
+  // Without a job file training has the quickstart's data.
+  if (values_.at(needed).empty() && !(trains && in_.job_file.empty()))
     refuse(
         fmt::format("{} is not set; '{}' needs an HDF5 file that datatool has packed", needed, in_.command));
 }
@@ -130,11 +131,9 @@ void Check::checkpoints() {
   if (path && !in_.job.model.weights.empty())
     refuse(said("checkpoint.resume") + " and " + said("model.weights") +
            " both give the parameters; choose one");
-  if (c.resume == "auto" && in_.job.run.dir.empty())
-    refuse(said("checkpoint.resume") + " looks into run.dir, which is not set; every run would start anew");
   if (c.best != "none" && in_.job.data.eval.empty() && !in_.job_file.empty())
     refuse(said("checkpoint.best") + " needs evaluations, but data.eval is not set");
-  if (in_.command == "evaluate" && c.resume == "never" && in_.job.model.weights.empty())
+  if (in_.command == "evaluate" && !path && in_.job.model.weights.empty())
     refuse("'evaluate' needs parameters: give --resume PATH (a checkpoint or run) or --model.weights FILE");
 }
 

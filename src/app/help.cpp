@@ -47,9 +47,9 @@ std::string help_text(const std::string& command) {
   std::vector<std::string> sections;
   if (command.empty()) {
     text += "Commands ('trainer COMMAND --help' says more):\n";
-    for (const Command& c : commands()) text += fmt::format("  {:<12}{}\n", c.name, c.summary);
+    for (const Command& c : commands()) text += fmt::format("  {:<14}{}\n", c.name, c.summary);
     text += "\nModels (model.name):\n";
-    for (const models::ModelInfo& m : models::list()) text += fmt::format("  {:<12}{}\n", m.name, m.summary);
+    for (const models::ModelInfo& m : models::list()) text += fmt::format("  {:<14}{}\n", m.name, m.summary);
   } else {
     const std::vector<Command> known = commands();
     const auto c = std::ranges::find(known, command, &Command::name);

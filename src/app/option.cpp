@@ -93,12 +93,11 @@ bool Range::holds(double x) const {
 }
 
 std::string Range::text() const {
-  const bool bounded_low = std::isfinite(low), bounded_high = std::isfinite(high);
-  std::string lower = fmt::format("{} {}", above_low ? "more than" : "at least", print(low));
-  if (bounded_low && bounded_high)
-    return fmt::format("from {}{} to {}{}", above_low ? "more than " : "", print(low),
-                       below_high ? "less than " : "", print(high));
-  return bounded_low ? lower : "any number";
+  const std::string lower = fmt::format("{} {}", above_low ? "more than" : "at least", low);
+  const std::string upper = fmt::format("{} {}", below_high ? "less than" : "at most", high);
+  if (std::isinf(low) && std::isinf(high)) return "any number";
+  if (std::isinf(high)) return lower;
+  return std::isinf(low) ? upper : lower + ", " + upper;
 }
 
 Option number(std::string key, std::string unit, int64_t& field, Range range, std::string help) {

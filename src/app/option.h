@@ -18,7 +18,7 @@ struct Range {
   bool below_high = false;  ///< high itself is out
   bool above_low = false;   ///< low itself is out
   bool holds(double x) const;
-  std::string text() const;  ///< "at least 0", "from 0 to less than 1"
+  std::string text() const;  ///< "at least 0", "at least 0, less than 1"
 };
 inline Range at_least(double low) { return {.low = low}; }
 inline Range more_than(double low) { return {.low = low, .above_low = true}; }

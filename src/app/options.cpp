@@ -138,9 +138,9 @@ Table parallel(train::ParallelOptions& p) {
 }
 
 Table checkpoint(train::CheckpointOptions& c) {
-  Option resume =
-      text("checkpoint.resume", "never|auto|PATH", c.resume,
-           "auto: the newest whole checkpoint of run.dir, if any; PATH: of a checkpoint or a run");
+  Option resume = text("checkpoint.resume", "never|auto|PATH", c.resume,
+                       "auto: the newest whole checkpoint of run.dir (of the job's newest run), if any; "
+                       "PATH: a checkpoint or run");
   resume.input_path = true;
   return {number("checkpoint.every", "steps", c.every, at_least(0),
                  "between checkpoints; 0: at the end and on a stop signal only"),

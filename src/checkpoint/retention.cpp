@@ -55,16 +55,12 @@ std::vector<std::string> prune(const fs::path& directory, const Retention& reten
     kept.insert(c.entry.path.filename());
     oldest_kept = std::min(oldest_kept, c.entry.step);
   };
-  std::string metric;
   for (const Candidate& c : candidates)
-    if (c.entry.path.filename() == committed.filename()) {
-      keep(c);
-      if (c.metric) metric = c.metric->name;
-    }
+    if (c.entry.path.filename() == committed.filename()) keep(c);
   for (const Candidate& c : candidates)
     if (c.whole && kept.size() < static_cast<size_t>(retention.keep)) keep(c);
-  if (retention.keep_best && !metric.empty())
-    if (const Candidate* c = best(candidates, metric)) kept.insert(c->entry.path.filename());
+  if (!retention.best.empty())
+    if (const Candidate* c = best(candidates, retention.best)) kept.insert(c->entry.path.filename());
 
   std::vector<std::string> deleted;
   for (const Candidate& c : candidates) {

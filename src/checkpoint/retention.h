@@ -10,9 +10,8 @@
 namespace lockstep::checkpoint {
 
 struct Retention {
-  int keep = 3;  ///< newest ones kept; 0 keeps all
-  bool keep_best =
-      false;  ///< besides, the best by the metric that the committed one carries, earliest among equals
+  int keep = 3;      ///< newest ones kept; 0 keeps all
+  std::string best;  ///< besides, the best by the metric of this name, earliest among equals; empty: none
 };
 
 /// Deletes what `retention` does not keep; call it only after a commit. `committed` is the checkpoint just

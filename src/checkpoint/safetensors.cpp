@@ -41,7 +41,7 @@ static std::optional<Dtype> dtype_of(const std::string& name) {
   return std::nullopt;
 }
 
-static std::string quoted(const std::string& text) {
+static std::string json_string(const std::string& text) {
   return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -54,11 +54,8 @@ FileRecord write_safetensors(const std::filesystem::path& path, std::span<const 
           fmt::format("tensor '{}' of shape {} has {} bytes", t.name, t.shape.text(), t.data.size()));
     order.push_back(&t);
   }
-  std::ranges::sort(order, [](const TensorView* a, const TensorView* b) {
-    auto key = [](const TensorView* t) { return std::pair(-static_cast<int>(size_of(t->dtype)), &t->name); };
-    auto [size_a, name_a] = key(a);
-    auto [size_b, name_b] = key(b);
-    return size_a != size_b ? size_a < size_b : *name_a < *name_b;
+  std::ranges::sort(order, {}, [](const TensorView* t) {
+    return std::pair(-static_cast<int>(size_of(t->dtype)), std::string_view(t->name));
   });
 
   std::string header = "{";
@@ -69,11 +66,9 @@ FileRecord write_safetensors(const std::filesystem::path& path, std::span<const 
   for (const TensorView* t : order) {
     if (!seen.insert(t->name).second)
       throw std::invalid_argument(fmt::format("two tensors named '{}'", t->name));
-    std::string dims;
-    for (int64_t d : t->shape) dims += (dims.empty() ? "" : ",") + std::to_string(d);
     header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                          header.size() > 1 ? "," : "", quoted(t->name), format_name(t->dtype), dims, at,
-                          at + t->data.size());
+                          header.size() > 1 ? "," : "", json_string(t->name), format_name(t->dtype),
+                          fmt::join(t->shape, ","), at, at + t->data.size());
     at += t->data.size();
   }
   header += "}";
@@ -107,7 +102,7 @@ json parse_strictly(std::string_view text, const Refusal& refuse) {
     if (depth > kMaxDepth) refuse("its header is nested deeper than {} levels", kMaxDepth);
     if (event == json::parse_event_t::object_start) keys[depth + 1].clear();
     if (event == json::parse_event_t::key && !keys[depth].insert(parsed.get_ref<std::string&>()).second)
-      refuse("its header has {} twice", quoted(parsed.get_ref<std::string&>()));
+      refuse("its header has {} twice", json_string(parsed.get_ref<std::string&>()));
     return true;
   };
   try {
@@ -215,7 +210,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
 
   const std::span data = whole.subspan(8 + header_bytes);
   std::vector<Entry> entries;
-  for (auto& [name, value] : parse_strictly(header, refuse).items()) {
+  const json parsed = parse_strictly(header, refuse);
+  for (auto& [name, value] : parsed.items()) {
     if (name == "__metadata__")
       metadata_ = parse_metadata(value, refuse);
     else

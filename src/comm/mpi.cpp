@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include <cstdlib>
+#include <chrono>
 #include <exception>
 #include <string>
+#include <thread>
 
 #include "core/error.h"
 
@@ -15,6 +16,9 @@ void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
+  // A broken link is often the consequence of a rank that has just failed: that one speaks first, and its
+  // abort ends this process while it sleeps.
+  std::this_thread::sleep_for(std::chrono::seconds(2));
   MPI_Error_string(code, text, &length);
   throw ClusterError(fmt::format("'{}' failed", call),
                      fmt::format("MPI says '{}'", std::string(text, length)),

@@ -1,6 +1,8 @@
 // Handles of MPI with an owner, and its return codes as errors. Only this room's sources include it.
 #pragma once
 
+#define OMPI_SKIP_MPICXX 1  // the C interface alone: the old C++ classes need a library of their own
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include <atomic>

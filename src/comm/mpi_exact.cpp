@@ -142,7 +142,7 @@ void MpiExact::exchange(int peer, std::span<const std::byte> out, std::span<std:
     return done != 0;
   };
   // out and in may be the same vector (recursive doubling): nothing is added to before it is sent.
-  const bool same = out.data() == in.data();
+  const bool same = !out.empty() && out.data() == in.data();
 
   patience_.progress();
   while (sent < sends || received < receives) {

@@ -102,9 +102,9 @@ void RollCall::verdict(int peer, double waited) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   throw ClusterError(
-      fmt::format("{} waited '{:.0f}' s for {} in operation '{}', {} of '{}'", world_.name_of(world_.rank()),
-                  waited, peer < 0 ? "the others" : world_.name_of(peer), place_.number,
-                  name_of(operation_.kind), human_bytes(operation_.bytes())),
+      fmt::format("waited '{:.0f}' s for {} in operation '{}', {} of '{}'", waited,
+                  peer < 0 ? "the others" : world_.name_of(peer), place_.number, name_of(operation_.kind),
+                  human_bytes(operation_.bytes())),
       who_is_missing(places, answered),
       "look at that rank's last message and its node; raise parallel.timeout if a step may take that long");
 }

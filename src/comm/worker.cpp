@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <chrono>
+#include <utility>
 
 #include "core/error.h"
 

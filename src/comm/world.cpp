@@ -138,11 +138,11 @@ std::vector<std::string> World::all_gather(std::string_view mine, std::string_vi
   const int tag = static_cast<int>(calls_++ % 32768);
   MPI_Comm comm = mpi_->control;
   auto late = [&](int peer, double waited) {
-    throw ClusterError(
-        fmt::format("{} waited '{:.0f}' s in '{}' for {}", name_of(rank_), waited, call, name_of(peer)),
-        rank_ == 0 ? "that rank hangs, or is still busy with something that the others have finished"
-                   : "that rank hangs, or itself waits for another one",
-        "look at that rank's last message; raise parallel.timeout if it was only slow");
+    throw ClusterError(fmt::format("waited '{:.0f}' s in '{}' for {}", waited, call, name_of(peer)),
+                       rank_ == 0
+                           ? "that rank hangs, or is still busy with something that the others have finished"
+                           : "that rank hangs, or itself waits for another one",
+                       "look at that rank's last message; raise parallel.timeout if it was only slow");
   };
   if (rank_ != 0) {
     Patience patience(timeout_ + 5, late);  // rank 0 knows who is missing: let it speak first
@@ -259,9 +259,6 @@ void World::fail(const std::exception& error) noexcept {
     mpi_.reset();
     std::_Exit(agreed->exit_code);
   }
-  // A broken link is often the consequence of a rank that has just failed: that one speaks first, and its
-  // abort ends this process while it sleeps.
-  if (size_ > 1 && exit_code_of(error) == kClusterFailed) sleep(2);
   std::string who = size_ == 1 ? "" : name_of(rank_) + ": ";
   fmt::print(stderr, "error: {}{}\n", who, text_of(error));
   std::fflush(stderr);

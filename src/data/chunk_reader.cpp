@@ -11,6 +11,7 @@
 namespace lockstep::data {
 namespace {
 
+constexpr uint64_t kNone = UINT64_MAX;
 enum FilterId { kDeflate = 1, kShuffle = 2, kFletcher32 = 3 };
 
 struct FreeDecompressor {
@@ -58,9 +59,9 @@ std::string chunk_obstacle(const Hdf5Dataset& dataset) {
 }
 
 struct ChunkReader::Slot {
-  uint64_t chunk = UINT64_MAX, last_used = 0;  // guarded by ChunkReader::mutex_
-  int users = 0;                               // likewise
-  std::mutex mutex;                            // over what follows
+  uint64_t chunk = kNone, last_used = 0;  // guarded by ChunkReader::mutex_
+  int users = 0;                          // likewise
+  std::mutex mutex;                       // over what follows
   bool decoded = false;
   std::vector<uint8_t> samples, stored, scratch;
   std::unique_ptr<libdeflate_decompressor, FreeDecompressor> decompressor;
@@ -72,24 +73,24 @@ ChunkReader::ChunkReader(const std::string& path, const Hdf5Dataset& dataset, si
   for (int d = 1; d < dataset.shape().rank(); ++d) sample_bytes_ *= static_cast<uint64_t>(dataset.shape()[d]);
   const uint64_t chunks = (static_cast<uint64_t>(dataset.shape()[0]) + chunk_rows_ - 1) / chunk_rows_;
   if (chunks <= static_cast<uint64_t>(kMaxIndexed)) index_ = dataset.chunk_index();
-  for (size_t i = 0; i < std::max<size_t>(cached_chunks, 1); ++i) slots_.push_back(std::make_unique<Slot>());
+  holder_.resize(chunks);
+  for (size_t i = 0; i < std::clamp<size_t>(cached_chunks, 1, chunks); ++i)
+    slots_.push_back(std::make_unique<Slot>());
 }
 
 ChunkReader::~ChunkReader() = default;
 
-/// The slot that holds `chunk`, or the least recently used one made over to it; one more user of it either way.
+/// The slot that holds `chunk`, or the least recently used one made over to it; one more user of it either
+/// way.
 ChunkReader::Slot& ChunkReader::slot_of(uint64_t chunk) {
   std::lock_guard lock(mutex_);
-  Slot* found = nullptr;
-  for (const auto& slot : slots_) {
-    if (slot->chunk == chunk) {
-      found = slot.get();
-      break;
-    }
-    if (slot->users == 0 && (!found || slot->last_used < found->last_used)) found = slot.get();
-  }
-  if (!found) found = slots_.emplace_back(std::make_unique<Slot>()).get();  // more threads than slots
-  if (found->chunk != chunk) {
+  Slot* found = holder_[chunk];
+  if (!found) {
+    for (const auto& slot : slots_)
+      if (slot->users == 0 && (!found || slot->last_used < found->last_used)) found = slot.get();
+    if (!found) found = slots_.emplace_back(std::make_unique<Slot>()).get();  // more threads than slots
+    if (found->chunk != kNone) holder_[found->chunk] = nullptr;
+    holder_[chunk] = found;
     found->chunk = chunk;
     found->decoded = false;  // no user: nobody holds its mutex
   }
@@ -121,7 +122,14 @@ void ChunkReader::decode(uint64_t chunk, Slot& slot) {
   ChunkLocation location;
   if (index_.empty()) {
     location = dataset_.read_chunk(static_cast<int64_t>(chunk * chunk_rows_), slot.stored);
-    if (location.bytes == 0) damaged(chunk, "it was never written");
+    if (location.bytes == 0) {  // never written: the library knows the fill value
+      const uint64_t first = chunk * chunk_rows_, rows = static_cast<uint64_t>(dataset_.shape()[0]);
+      slot.samples.resize(chunk_rows_ * sample_bytes_);
+      dataset_.read_rows(static_cast<int64_t>(first),
+                         static_cast<int64_t>(std::min(chunk_rows_, rows - first)), Dtype::u8,
+                         slot.samples.data());
+      return;
+    }
   } else {
     location = index_[chunk];
     slot.stored.resize(location.bytes);
@@ -142,7 +150,8 @@ void ChunkReader::decode(uint64_t chunk, Slot& slot) {
         damaged(chunk, fmt::format("its Fletcher32 checksum is '{:08x}', stored is '{:08x}'", sum, stored));
     } else if (filters[i].id == kDeflate) {
       if (!slot.decompressor) slot.decompressor.reset(libdeflate_alloc_decompressor());
-      spare->resize(decoded_bytes + 4);  // a checksum may lie inside
+      spare->resize(decoded_bytes + decoded_bytes / 256 +
+                    64);  // a checksum or a deflate stream may lie inside
       size_t got = 0;
       if (libdeflate_zlib_decompress(slot.decompressor.get(), bytes->data(), bytes->size(), spare->data(),
                                      spare->size(), &got) != LIBDEFLATE_SUCCESS)
@@ -158,9 +167,10 @@ void ChunkReader::decode(uint64_t chunk, Slot& slot) {
 
 void ChunkReader::damaged(uint64_t chunk, const std::string& why) const {
   const uint64_t first = chunk * chunk_rows_;
-  const uint64_t last = std::min<uint64_t>(first + chunk_rows_, static_cast<uint64_t>(dataset_.shape()[0])) - 1;
-  throw UserError(fmt::format("chunk '{}' (rows '{}' to '{}') of data set '{}' in file '{}' is damaged", chunk, first,
-                              last, dataset_.name(), file_.path()),
+  const uint64_t last =
+      std::min<uint64_t>(first + chunk_rows_, static_cast<uint64_t>(dataset_.shape()[0])) - 1;
+  throw UserError(fmt::format("chunk '{}' (rows '{}' to '{}') of data set '{}' in file '{}' is damaged",
+                              chunk, first, last, dataset_.name(), file_.path()),
                   why, "run 'datatool verify' to find all damage, then copy or make the file again");
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <new>
 
 #include "core/error.h"
 #include "core/hash.h"
@@ -23,9 +24,9 @@ constexpr int64_t kWindowBytes = int64_t{16} << 20;
 std::vector<int32_t> read_labels(const std::string& path, const Hdf5Dataset& set) {
   const int64_t n = set.shape()[0];
   auto refuse = [&](int64_t row, const std::string& value, const std::string& why) {
-    throw UserError(
-        fmt::format("label '{}' in row '{}' of data set '{}' in file '{}' is {}", value, row, set.name(), path, why),
-        "a label is the number of a class, counted from 0", "correct the labels in the file");
+    throw UserError(fmt::format("label '{}' in row '{}' of data set '{}' in file '{}' is {}", value, row,
+                                set.name(), path, why),
+                    "a label is the number of a class, counted from 0", "correct the labels in the file");
   };
   std::vector<int32_t> labels(static_cast<size_t>(n));
   constexpr int64_t kBlock = 1 << 20;
@@ -37,7 +38,8 @@ std::vector<int32_t> read_labels(const std::string& path, const Hdf5Dataset& set
       for (int64_t i = 0; i < count; ++i) {
         const T value = block[static_cast<size_t>(i)];
         if constexpr (std::is_floating_point_v<T>)
-          if (!(std::floor(value) == value)) refuse(first + i, fmt::format("{}", value), "not a whole number");
+          if (!(std::floor(value) == value))
+            refuse(first + i, fmt::format("{}", value), "not a whole number");
         if (value < 0) refuse(first + i, fmt::format("{}", value), "negative");
         if (value > static_cast<T>(std::numeric_limits<int32_t>::max() - 1))
           refuse(first + i, fmt::format("{}", value), "too large");
@@ -85,14 +87,17 @@ struct ClassificationSet::Impl {
 void ClassificationSet::Impl::open_images() {
   images = std::make_unique<Hdf5Dataset>(file.dataset("/images", 4));
   const Shape& shape = images->shape();
-  if (const ElementType& type = images->type(); type.kind != ElementType::Kind::unsigned_integer || type.bytes != 1)
-    throw UserError(fmt::format("data set '/images' in file '{}' has elements of type '{}'", file.path(), type.text()),
-                    "images are stored as 'u8', 0 to 255; mean and std are applied on loading",
-                    "convert the images to 'u8' (for values in [0, 1]: round(x * 255))");
+  if (const ElementType& type = images->type();
+      type.kind != ElementType::Kind::unsigned_integer || type.bytes != 1)
+    throw UserError(
+        fmt::format("data set '/images' in file '{}' has elements of type '{}'", file.path(), type.text()),
+        "images are stored as 'u8', 0 to 255; mean and std are applied on loading",
+        "convert the images to 'u8' (for values in [0, 1]: round(x * 255))");
   if (shape[1] <= 4 && shape[3] > 4 && shape[2] > 4)
-    throw UserError(fmt::format("data set '/images' of shape '{}' in file '{}' seems to have its channels first",
-                                shape.text(), file.path()),
-                    "images are stored as '[N, H, W, C]'", "transpose the images (numpy: x.transpose(0, 2, 3, 1))");
+    throw UserError(
+        fmt::format("data set '/images' of shape '{}' in file '{}' seems to have its channels first",
+                    shape.text(), file.path()),
+        "images are stored as '[N, H, W, C]'", "transpose the images (numpy: x.transpose(0, 2, 3, 1))");
   num_samples = shape[0];
   image = {shape[1], shape[2], shape[3]};
   if (num_samples == 0 || image.bytes() == 0)
@@ -103,8 +108,9 @@ void ClassificationSet::Impl::open_images() {
 void ClassificationSet::Impl::open_labels() {
   const Hdf5Dataset set = file.dataset("/labels", 1);
   if (set.shape()[0] != num_samples)
-    throw UserError(fmt::format("file '{}' has '{}' images and '{}' labels", file.path(), num_samples, set.shape()[0]),
-                    "each image needs one label", "make the file again");
+    throw UserError(
+        fmt::format("file '{}' has '{}' images and '{}' labels", file.path(), num_samples, set.shape()[0]),
+        "each image needs one label", "make the file again");
   labels = read_labels(file.path(), set);
   if (auto names = file.strings("class_names")) class_names = *names;
   if (class_names.empty()) {
@@ -112,12 +118,13 @@ void ClassificationSet::Impl::open_labels() {
     return;
   }
   num_classes = static_cast<int64_t>(class_names.size());
-  auto wrong = std::find_if(labels.begin(), labels.end(), [&](int32_t label) { return label >= num_classes; });
+  auto wrong =
+      std::find_if(labels.begin(), labels.end(), [&](int32_t label) { return label >= num_classes; });
   if (wrong != labels.end())
-    throw UserError(fmt::format("label '{}' in row '{}' of data set '/labels' in file '{}' is out of range", *wrong,
-                                wrong - labels.begin(), file.path()),
-                    fmt::format("the attribute 'class_names' names '{}' classes: labels are '0' to '{}'", num_classes,
-                                num_classes - 1),
+    throw UserError(fmt::format("label '{}' in row '{}' of data set '/labels' in file '{}' is out of range",
+                                *wrong, wrong - labels.begin(), file.path()),
+                    fmt::format("the attribute 'class_names' names '{}' classes: labels are '0' to '{}'",
+                                num_classes, num_classes - 1),
                     "correct the labels or the class names");
 }
 
@@ -133,7 +140,8 @@ void ClassificationSet::Impl::choose_path() {
                                                                           : "compact or virtual storage";
   if (stored.kind == StorageLayout::Kind::chunked) {
     chunk_rows = std::min(stored.chunk[0], num_samples);
-    window_chunks = std::max<int64_t>(kWindowBytes / (stored.chunk[0] * image.bytes()), 1);
+    const int64_t chunk_count = (num_samples + chunk_rows - 1) / chunk_rows;
+    window_chunks = std::clamp<int64_t>(kWindowBytes / (stored.chunk[0] * image.bytes()), 1, chunk_count);
   }
   const int64_t cached = 2 * window_chunks;
   if (obstacle.empty()) {
@@ -156,17 +164,24 @@ std::vector<float> ClassificationSet::Impl::channel_attribute(const std::string&
   const auto values = file.numbers(name);
   if (!values) return std::vector<float>(static_cast<size_t>(image.channels), missing);
   if (static_cast<int64_t>(values->size()) != image.channels)
-    throw UserError(fmt::format("attribute '{}' in file '{}' has '{}' values", name, file.path(), values->size()),
-                    fmt::format("the images have '{}' channels", image.channels), kSeeFormat);
+    throw UserError(
+        fmt::format("attribute '{}' in file '{}' has '{}' values", name, file.path(), values->size()),
+        fmt::format("the images have '{}' channels", image.channels), kSeeFormat);
   return std::vector<float>(values->begin(), values->end());
 }
 
 ClassificationSet::ClassificationSet(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
   if (auto task = impl_->file.string("task"); task && *task != "classification")
-    throw UserError(fmt::format("file '{}' is for the task '{}'", path, *task), "this model needs 'classification'",
-                    "name a classification file");
+    throw UserError(fmt::format("file '{}' is for the task '{}'", path, *task),
+                    "this model needs 'classification'", "name a classification file");
   impl_->open_images();
-  impl_->open_labels();
+  try {
+    impl_->open_labels();
+  } catch (const std::bad_alloc&) {
+    throw UserError(fmt::format("the labels of file '{}' do not fit in memory", path),
+                    fmt::format("its data sets claim '{}' samples", impl_->num_samples),
+                    "check the file, or split it");
+  }
   impl_->mean = impl_->channel_attribute("mean", 0.0f);
   impl_->std = impl_->channel_attribute("std", 1.0f);
   impl_->choose_path();
@@ -218,7 +233,8 @@ uint64_t ClassificationSet::compute_content_hash(const OnProgress& progress) con
   return hash.digest();
 }
 
-Order make_order(const ClassificationSet& set, int64_t global_batch, uint64_t seed, bool shuffle, bool drop_last) {
+Order make_order(const ClassificationSet& set, int64_t global_batch, uint64_t seed, bool shuffle,
+                 bool drop_last) {
   return {.num_samples = set.num_samples(),
           .global_batch = global_batch,
           .seed = seed,

@@ -16,12 +16,13 @@ namespace lockstep::data {
 /// Told the number of rows done since the last call.
 using OnProgress = std::function<void(uint64_t rows)>;
 
-/// Data sets /images u8 [N, H, W, C] and /labels [N], any type that holds whole numbers. All labels are in memory and
-/// known to be in range. Reading is const and safe from many threads.
+/// Data sets /images u8 [N, H, W, C] and /labels [N], any type that holds whole numbers. All labels are in
+/// memory and known to be in range. Reading is const and safe from many threads.
 class ClassificationSet {
  public:
-  /// Throws UserError naming file, data set and row: see Hdf5File; wrong rank, type or count; no samples; images with
-  /// channels first; a label that is no whole number or no class; mean or std of the wrong length.
+  /// Throws UserError naming file, data set and row: see Hdf5File; wrong rank, type or count; no samples;
+  /// images with channels first; a label that is no whole number or no class; mean or std of the wrong
+  /// length.
   explicit ClassificationSet(const std::string& path);
   ~ClassificationSet();
   ClassificationSet(ClassificationSet&&) noexcept;
@@ -36,19 +37,20 @@ class ClassificationSet {
   /// Length of the class_names attribute, else the largest label + 1.
   int64_t num_classes() const;
   const std::vector<std::string>& class_names() const;  ///< empty where the file has none
-  const std::vector<float>& mean() const;               ///< [C], of pixels in [0, 1]; 0 where the file has none
-  const std::vector<float>& std() const;                ///< [C], likewise; 1 where the file has none
+  const std::vector<float>& mean() const;  ///< [C], of pixels in [0, 1]; 0 where the file has none
+  const std::vector<float>& std() const;   ///< [C], likewise; 1 where the file has none
 
   int32_t label(uint64_t row) const { return labels()[row]; }
   std::span<const int32_t> labels() const;  ///< [N]
-  /// Copies image `row`, u8 [H, W, C], to `out`. Throws UserError naming the row or chunk that cannot be read.
+  /// Copies image `row`, u8 [H, W, C], to `out`. Throws UserError naming the row or chunk that cannot be
+  /// read.
   void read(uint64_t row, uint8_t* out) const;
 
-  /// How images are read: "contiguous (pread)", "chunks of 80 rows, deflate + fletcher32 (decoded by our threads)",
-  /// "through the HDF5 library: filter 'lzf'".
+  /// How images are read: "contiguous (pread)", "chunks of 80 rows, deflate + fletcher32 (decoded by our
+  /// threads)", "through the HDF5 library: filter 'lzf'".
   const std::string& layout() const;
-  /// Rows of a chunk that must be decoded as a whole, 0 where a row can be read alone; and how many such chunks are
-  /// kept decoded together. They give Order its window.
+  /// Rows of a chunk that must be decoded as a whole, 0 where a row can be read alone; and how many such
+  /// chunks are kept decoded together. They give Order its window.
   int64_t chunk_rows() const;
   int64_t window_chunks() const;
 

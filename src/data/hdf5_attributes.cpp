@@ -81,7 +81,8 @@ std::vector<std::pair<std::string, std::string>> Hdf5File::attributes() const {
     std::string text = "(neither text nor number)";
     if (auto values = strings(name)) {
       text = fmt::format("{}", fmt::join(*values, ", "));
-    } else if (OpenAttribute a(id_.get(), name); a.kind == H5T_INTEGER && a.count == 1) {  // 64 bits, not a double's 53
+    } else if (OpenAttribute a(id_.get(), name);
+               a.kind == H5T_INTEGER && a.count == 1) {  // 64 bits, not a double's 53
       uint64_t value = 0;
       H5Aread(a.id.get(), H5T_NATIVE_UINT64, &value);
       int64_t negative = 0;

@@ -26,7 +26,9 @@ std::optional<uint64_t> stored_end_of_file(const PosixFile& file) {
     if (!std::equal(kSignature.begin(), kSignature.end(), head.begin())) continue;
     const int version = head[8];
     const size_t width = version < 2 ? head[13] : head[9];
-    const size_t addresses = version == 0 ? 24 : version == 1 ? 28 : 12;  // base, (free space | extension), end
+    const size_t addresses = version == 0   ? 24
+                             : version == 1 ? 28
+                                            : 12;  // base, (free space | extension), end
     const size_t end = addresses + 2 * width;
     uint64_t value = 0;
     if (width <= 8) std::memcpy(&value, &head[end], width);
@@ -74,19 +76,26 @@ StorageLayout describe_layout(hid_t dataset) {
       }
       break;
     }
-    default: break;
+    default:
+      break;
   }
   return layout;
 }
 
 hid_t memory_type(Dtype t) {
   switch (t) {
-    case Dtype::u8: return H5T_NATIVE_UINT8;
-    case Dtype::i32: return H5T_NATIVE_INT32;
-    case Dtype::i64: return H5T_NATIVE_INT64;
-    case Dtype::u64: return H5T_NATIVE_UINT64;
-    case Dtype::f32: return H5T_NATIVE_FLOAT;
-    default: return H5T_NATIVE_DOUBLE;
+    case Dtype::u8:
+      return H5T_NATIVE_UINT8;
+    case Dtype::i32:
+      return H5T_NATIVE_INT32;
+    case Dtype::i64:
+      return H5T_NATIVE_INT64;
+    case Dtype::u64:
+      return H5T_NATIVE_UINT64;
+    case Dtype::f32:
+      return H5T_NATIVE_FLOAT;
+    default:
+      return H5T_NATIVE_DOUBLE;
   }
 }
 
@@ -113,7 +122,8 @@ void Hdf5Dataset::read_rows(int64_t first, int64_t count, Dtype as, void* out) c
   Hdf5Handle file(H5Dget_space(id_.get()), H5Sclose);
   if (H5Sselect_hyperslab(file.get(), H5S_SELECT_SET, start.data(), nullptr, size.data(), nullptr) < 0 ||
       H5Dread(id_.get(), memory_type(as), memory.get(), file.get(), H5P_DEFAULT, out) < 0)
-    fail(count == 1 ? fmt::format("row '{}'", first) : fmt::format("rows '{}' to '{}'", first, first + count - 1));
+    fail(count == 1 ? fmt::format("row '{}'", first)
+                    : fmt::format("rows '{}' to '{}'", first, first + count - 1));
 }
 
 std::vector<ChunkLocation> Hdf5Dataset::chunk_index() const {
@@ -149,7 +159,7 @@ ChunkLocation Hdf5Dataset::read_chunk(int64_t row, std::vector<uint8_t>& out) co
   offset[0] = static_cast<hsize_t>(row);
   hsize_t bytes = 0;
   uint32_t mask = 0;
-  if (H5Dget_chunk_storage_size(id_.get(), offset.data(), &bytes) < 0) fail(fmt::format("the chunk of row '{}'", row));
+  if (H5Dget_chunk_storage_size(id_.get(), offset.data(), &bytes) < 0) bytes = 0;  // 1.10: never written
   out.resize(bytes);
   if (bytes > 0 && H5Dread_chunk(id_.get(), H5P_DEFAULT, offset.data(), &mask, out.data()) < 0)
     fail(fmt::format("the chunk of row '{}'", row));
@@ -167,6 +177,7 @@ Hdf5File::Hdf5File(const std::string& path) : path_(path) {
     throw UserError(fmt::format("file '{}' is cut short", path),
                     fmt::format("it has '{}' bytes, its superblock says '{}'", file.size(), *end),
                     "copy or make the file again");
+  bytes_ = file.size();
   Hdf5Lock lock;
   Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access.get(), false, true);
@@ -205,7 +216,8 @@ Hdf5Dataset Hdf5File::dataset(const std::string& name, int rank, size_t chunk_ca
   }
   Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
   if (chunk_cache_bytes > 0)
-    H5Pset_chunk_cache(access.get(), H5D_CHUNK_CACHE_NSLOTS_DEFAULT, chunk_cache_bytes, H5D_CHUNK_CACHE_W0_DEFAULT);
+    H5Pset_chunk_cache(access.get(), H5D_CHUNK_CACHE_NSLOTS_DEFAULT, chunk_cache_bytes,
+                       H5D_CHUNK_CACHE_W0_DEFAULT);
   Hdf5Dataset set;
   set.path_ = path_;
   set.name_ = name;
@@ -216,12 +228,24 @@ Hdf5Dataset Hdf5File::dataset(const std::string& name, int rank, size_t chunk_ca
   const int found = H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr);
   if (found != rank)
     throw UserError(fmt::format("data set '{}' in file '{}' has '{}' dimensions", name, path_, found),
-                    fmt::format("it must have '{}'", rank), "docs/data-format.md says what a data file holds");
+                    fmt::format("it must have '{}'", rank),
+                    "docs/data-format.md says what a data file holds");
   std::vector<int64_t> sizes(dims.begin(), dims.begin() + rank);
   set.shape_ = Shape(std::span<const int64_t>(sizes));
   Hdf5Handle type(H5Dget_type(set.id_.get()), H5Tclose);
   set.type_ = describe(type.get());
   set.layout_ = describe_layout(set.id_.get());
+  uint64_t bytes = set.type_.bytes;
+  bool impossible = false;
+  for (int64_t size : set.shape_)
+    impossible |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes);
+  if (set.layout_.offset >= 0)
+    impossible |= bytes > bytes_ - std::min(bytes_, static_cast<uint64_t>(set.layout_.offset));
+  if (impossible)
+    throw UserError(
+        fmt::format("data set '{}' in file '{}' is damaged", name, path_),
+        fmt::format("its shape '{}' is more than the file's '{}' bytes hold", set.shape_.text(), bytes_),
+        "copy or make the file again");
   return set;
 }
 

@@ -1,5 +1,6 @@
-// HDF5 files, read only: a thin layer over the serial C API that turns its failures into UserErrors which name the
-// file, the data set and the row. Safe to use from many threads; the library itself works for one at a time.
+// HDF5 files, read only: a thin layer over the serial C API that turns its failures into UserErrors which
+// name the file, the data set and the row. Safe to use from many threads; the library itself works for one at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,9 @@ struct Filter {
 struct StorageLayout {
   enum class Kind { contiguous, chunked, other };
   Kind kind = Kind::other;
-  int64_t offset = -1;  ///< contiguous: byte of element 0 in the file, -1 where there is none (external, unwritten)
-  Shape chunk;          ///< chunked: shape of a chunk
+  int64_t offset =
+      -1;       ///< contiguous: byte of element 0 in the file, -1 where there is none (external, unwritten)
+  Shape chunk;  ///< chunked: shape of a chunk
   std::vector<Filter> filters;  ///< chunked: in the order in which they were applied on writing
 };
 
@@ -55,12 +57,13 @@ class Hdf5Dataset {
   /// Throws UserError naming the row.
   void read_rows(int64_t first, int64_t count, Dtype as, void* out) const;
 
-  /// Where each chunk lies, for data sets chunked along dimension 0 alone, by chunk number. Empty when some chunk was
-  /// never written, or when the file has a user block: library versions disagree about whether addresses count it.
-  /// Quadratic in the number of chunks with HDF5 1.10 (2 s for 16,000).
+  /// Where each chunk lies, for data sets chunked along dimension 0 alone, by chunk number. Empty when some
+  /// chunk was never written, or when the file has a user block: library versions disagree about whether
+  /// addresses count it. Quadratic in the number of chunks with HDF5 1.10 (2 s for 16,000).
   std::vector<ChunkLocation> chunk_index() const;
 
-  /// The stored bytes of the chunk that starts at `row`, through the library. Throws UserError.
+  /// The stored bytes of the chunk that starts at `row`, through the library; none where it was never
+  /// written. Throws UserError.
   ChunkLocation read_chunk(int64_t row, std::vector<uint8_t>& out) const;
 
  private:
@@ -75,8 +78,8 @@ class Hdf5Dataset {
 
 class Hdf5File {
  public:
-  /// Opens without file locks, which shared file systems often lack. Throws UserError that tells apart: missing,
-  /// unreadable, not HDF5, cut short (stored end of file against size), damaged.
+  /// Opens without file locks, which shared file systems often lack. Throws UserError that tells apart:
+  /// missing, unreadable, not HDF5, cut short (stored end of file against size), damaged.
   explicit Hdf5File(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -84,8 +87,9 @@ class Hdf5File {
   std::vector<std::string> dataset_names() const;
   bool has_dataset(const std::string& name) const;
 
-  /// `chunk_cache_bytes` is what the library keeps of decoded chunks; 0 is its default (1 MiB). It holds only where
-  /// the data set is not open already. Throws UserError: missing (lists what there is), wrong rank.
+  /// `chunk_cache_bytes` is what the library keeps of decoded chunks; 0 is its default (1 MiB). It holds only
+  /// where the data set is not open already. Throws UserError: missing (lists what there is), wrong rank,
+  /// larger than the file.
   Hdf5Dataset dataset(const std::string& name, int rank, size_t chunk_cache_bytes = 0) const;
 
   /// Root attributes; nullopt where there is none of that name or it is of another type.
@@ -97,6 +101,7 @@ class Hdf5File {
 
  private:
   std::string path_;
+  uint64_t bytes_ = 0;
   Hdf5Handle id_;
 };
 

@@ -8,8 +8,8 @@
 
 namespace lockstep::data {
 
-/// Held around every call of the library: its state is global to the process, and builds differ in whether they lock
-/// it themselves. Also keeps the library from printing its error stack. May be nested.
+/// Held around every call of the library: its state is global to the process, and builds differ in whether
+/// they lock it themselves. Also keeps the library from printing its error stack. May be nested.
 class Hdf5Lock {
  public:
   Hdf5Lock();
@@ -45,7 +45,8 @@ class Hdf5Handle {
   int (*close_)(int64_t) = nullptr;
 };
 
-/// The innermost entry of the library's error stack: "Can't open object"; with errno's text where there is one.
+/// The innermost entry of the library's error stack: "Can't open object"; with errno's text where there is
+/// one.
 std::string hdf5_error();
 
 }  // namespace lockstep::data

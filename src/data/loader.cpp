@@ -41,8 +41,9 @@ struct Worker {
 
 }  // namespace
 
-// Micro-batches are numbered 0, 1, ... since the last seek; number q lives in slot q % ring. A micro-batch is split in
-// blocks of samples which workers claim in order, so that all of them hurry the one that is needed first.
+// Micro-batches are numbered 0, 1, ... since the last seek; number q lives in slot q % ring. A micro-batch is
+// split in blocks of samples which workers claim in order, so that all of them hurry the one that is needed
+// first.
 struct Loader::Impl {
   Impl(const ClassificationSet& s, const Order& o, const TransformOptions& t, const LoaderOptions& l);
   ~Impl();
@@ -52,7 +53,9 @@ struct Loader::Impl {
   void decode(Slot& slot, int64_t block, Worker& worker) const;
   void work(std::stop_token stop);
   void restart(Cursor cursor);
-  Slot& slot(int64_t sequence) { return slots[static_cast<size_t>(sequence % static_cast<int64_t>(slots.size()))]; }
+  Slot& slot(int64_t sequence) {
+    return slots[static_cast<size_t>(sequence % static_cast<int64_t>(slots.size()))];
+  }
   int64_t blocks_of(const Slot& slot) const {
     return std::max<int64_t>((slot.batch.count + block_samples - 1) / block_samples, 1);
   }
@@ -69,26 +72,27 @@ struct Loader::Impl {
   std::mutex mutex;
   std::condition_variable_any to_do;
   std::condition_variable ready;
-  Cursor base;                // of micro-batch 0
-  int64_t end = 0;            // number of micro-batches; of a training run without bound
-  int64_t limit = 0;          // micro-batches below it may be decoded: their slots are free
-  int64_t claim = 0;          // the micro-batch whose blocks are given out
-  int64_t claim_block = 0;    // the next block of it
-  int64_t in_flight = 0;      // blocks being decoded
-  int64_t current = -1;       // the micro-batch that the caller holds
+  Cursor base;              // of micro-batch 0
+  int64_t end = 0;          // number of micro-batches; of a training run without bound
+  int64_t limit = 0;        // micro-batches below it may be decoded: their slots are free
+  int64_t claim = 0;        // the micro-batch whose blocks are given out
+  int64_t claim_block = 0;  // the next block of it
+  int64_t in_flight = 0;    // blocks being decoded
+  int64_t current = -1;     // the micro-batch that the caller holds
   double waited = 0;
   std::vector<std::jthread> threads;  // last: they use all of the above
 };
 
-Loader::Impl::Impl(const ClassificationSet& s, const Order& o, const TransformOptions& t, const LoaderOptions& l)
+Loader::Impl::Impl(const ClassificationSet& s, const Order& o, const TransformOptions& t,
+                   const LoaderOptions& l)
     : set(s), order(o), options(l), transform(t, s.image(), s.mean(), s.std(), l.train, o.seed) {
   if (l.micro_batch < 1 || l.num_shards < 1 || l.first_shard < 0 || l.prefetch < 0 || l.threads < 0 ||
-      l.first_shard + l.num_shards > l.shards_per_step || l.micro_batch * l.shards_per_step != o.global_batch ||
-      o.num_samples != s.num_samples())
+      l.first_shard + l.num_shards > l.shards_per_step ||
+      l.micro_batch * l.shards_per_step != o.global_batch || o.num_samples != s.num_samples())
     throw std::invalid_argument("Loader: options and order do not fit each other");
   if (o.batches_per_epoch() == 0)
-    throw UserError(fmt::format("a global batch of '{}' is larger than the '{}' samples of file '{}'", o.global_batch,
-                                o.num_samples, s.path()),
+    throw UserError(fmt::format("a global batch of '{}' is larger than the '{}' samples of file '{}'",
+                                o.global_batch, o.num_samples, s.path()),
                     "with data.drop_last no batch is left", "lower batch.global, or turn data.drop_last off");
   allocate();
   restart({});
@@ -148,7 +152,7 @@ void Loader::Impl::decode(Slot& s, int64_t block, Worker& worker) const {
 void Loader::Impl::work(std::stop_token stop) {
   Worker worker;
   std::unique_lock lock(mutex);
-  while (to_do.wait(lock, stop, [this] { return claim < limit; })) {
+  while (to_do.wait(lock, stop, [this] { return claim < limit; }) && !stop.stop_requested()) {
     if (claim_block == 0) open(claim);
     Slot& s = slot(claim);
     const int64_t block = claim_block++;

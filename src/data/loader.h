@@ -23,13 +23,13 @@ struct LoaderOptions {
   bool train = true;            ///< augment, and go on with the next epoch; false: one pass over the data
 };
 
-/// For each global batch b in turn: shard s of this device covers positions [b*G + s*m, b*G + (s+1)*m) of the order,
-/// cut at the batch's real end, so that it is full, partial or empty (count 0); every device takes the same number of
-/// shards. What a batch holds depends on neither threads nor prefetch nor timing.
+/// For each global batch b in turn: shard s of this device covers positions [b*G + s*m, b*G + (s+1)*m) of the
+/// order, cut at the batch's real end, so that it is full, partial or empty (count 0); every device takes the
+/// same number of shards. What a batch holds depends on neither threads nor prefetch nor timing.
 class Loader {
  public:
-  /// `set` must outlive the loader. The order's seed also keys augmentation. Throws UserError where transforms or
-  /// drop_last leave nothing to give.
+  /// `set` must outlive the loader. The order's seed also keys augmentation. Throws UserError where
+  /// transforms or drop_last leave nothing to give.
   Loader(const ClassificationSet& set, const Order& order, const TransformOptions& transforms,
          const LoaderOptions& options);
   ~Loader();  ///< joins the workers
@@ -44,8 +44,8 @@ class Loader {
   Cursor cursor() const;
   int64_t shard() const;
 
-  /// The next micro-batch becomes the device's first shard of that global batch. Reads nothing of what lies between.
-  /// An evaluation still ends with epoch 0; seek({}) starts it anew.
+  /// The next micro-batch becomes the device's first shard of that global batch. Reads nothing of what lies
+  /// between. An evaluation still ends with epoch 0; seek({}) starts it anew.
   void seek(Cursor cursor);
 
   Shape sample_shape() const;  ///< [C, H, W]

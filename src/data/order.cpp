@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kRounds = 6;
 
-/// Purpose::shuffle has three users, told apart by RandomKey::op; the writer's own shuffle is a fourth (writer.cpp).
+/// Purpose::shuffle has three users, told apart by RandomKey::op; the writer's own shuffle is a fourth
+/// (writer.cpp).
 enum ShuffleUser : uint32_t { kSamples = 0, kChunks = 1, kWindow = 2 };
 
 uint32_t mix(uint32_t x) {  // the finaliser of MurmurHash3

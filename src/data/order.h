@@ -1,5 +1,5 @@
-// Which sample comes when: a function of (seed, epoch, position) alone, in O(1) memory and time. Nothing here knows
-// how many ranks, devices or threads there are.
+// Which sample comes when: a function of (seed, epoch, position) alone, in O(1) memory and time. Nothing here
+// knows how many ranks, devices or threads there are.
 #pragma once
 
 #include <array>
@@ -10,8 +10,9 @@
 
 namespace lockstep::data {
 
-/// A keyed permutation of [0, n), n < 2^44: a six-round Feistel network on the next even power of two, with cycle
-/// walking back into the range (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
+/// A keyed permutation of [0, n), n < 2^44: a six-round Feistel network on the next even power of two, with
+/// cycle walking back into the range (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
+/// 2002).
 class Permutation {
  public:
   Permutation(uint64_t n, const RandomKey& key);
@@ -41,8 +42,8 @@ struct Order {
   bool drop_last = false;  ///< leave out the last batch where it is partial
   bool shuffle = true;     ///< false: position p is row p
 
-  /// For files stored in chunks that are dear to open: with chunk_rows > 0 the chunks are permuted, and then the
-  /// samples within each window of that many chunks, so that a chunk is decoded about once an epoch.
+  /// For files stored in chunks that are dear to open: with chunk_rows > 0 the chunks are permuted, and then
+  /// the samples within each window of that many chunks, so that a chunk is decoded about once an epoch.
   int64_t chunk_rows = 0;
   int64_t window_chunks = 1;
 

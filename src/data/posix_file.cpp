@@ -18,14 +18,16 @@ PosixFile::PosixFile(const std::string& path) : path_(path) {
   if (descriptor_ < 0) {
     const int code = errno;
     if (code == ENOENT)
-      throw UserError(fmt::format("file '{}' does not exist", path), "", "check the path, or make the file with datatool");
+      throw UserError(fmt::format("file '{}' does not exist", path), "",
+                      "check the path, or make the file with datatool");
     throw UserError(fmt::format("file '{}' cannot be read", path), std::strerror(code),
                     "check the permissions of the file and its folders");
   }
   struct stat status;
   if (::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode)) {
     ::close(descriptor_);
-    throw UserError(fmt::format("'{}' cannot be read as a file", path), "it is a directory", "name a file in it");
+    throw UserError(fmt::format("'{}' cannot be read as a file", path), "it is a directory",
+                    "name a file in it");
   }
 }
 
@@ -74,7 +76,8 @@ void sync_path(const std::string& path) {
   if (descriptor >= 0) ::close(descriptor);
   // EINVAL: some file systems cannot sync a directory; the rename is still atomic there.
   if (!synced && code != EINVAL)
-    throw UserError(fmt::format("'{}' could not be made durable", path), std::strerror(code), "check the disk");
+    throw UserError(fmt::format("'{}' could not be made durable", path), std::strerror(code),
+                    "check the disk");
 }
 
 std::string folder_of(const std::string& path) {

@@ -24,12 +24,13 @@ std::pair<int64_t, int64_t> resized(const ImageShape& image, int64_t shorter) {
   throw UserError("the transforms do not fit the data", why, todo);
 }
 
-std::vector<float> per_channel(const char* option, const std::vector<float>& own, const std::vector<float>& of_set,
-                               int64_t channels) {
+std::vector<float> per_channel(const char* option, const std::vector<float>& own,
+                               const std::vector<float>& of_set, int64_t channels) {
   const std::vector<float>& values = own.empty() ? of_set : own;
   if (values.size() == 1) return std::vector<float>(static_cast<size_t>(channels), values[0]);
   if (static_cast<int64_t>(values.size()) != channels)
-    refuse(fmt::format("data.{} has '{}' values, the images have '{}' channels", option, values.size(), channels),
+    refuse(fmt::format("data.{} has '{}' values, the images have '{}' channels", option, values.size(),
+                       channels),
            fmt::format("give data.{} one value, or one for each channel", option));
   return values;
 }
@@ -37,8 +38,8 @@ std::vector<float> per_channel(const char* option, const std::vector<float>& own
 /// Taps of an antialiased triangle filter, `taps` a position, for a resize of `in` to `size` pixels of which
 /// [begin, begin + count) are wanted; mirrored: the last one first. The weights are those of PIL and of
 /// torch.nn.functional.interpolate(antialias=True).
-int64_t make_taps(int64_t in, int64_t size, int64_t begin, int64_t count, bool mirror, std::vector<int64_t>& first,
-                  std::vector<float>& weights) {
+int64_t make_taps(int64_t in, int64_t size, int64_t begin, int64_t count, bool mirror,
+                  std::vector<int64_t>& first, std::vector<float>& weights) {
   const double scale = static_cast<double>(in) / static_cast<double>(size);
   const double width = std::max(scale, 1.0);
   const int64_t taps = std::min<int64_t>(in, 2 * static_cast<int64_t>(std::ceil(width)) + 1);
@@ -78,8 +79,8 @@ Shape output_shape(const TransformOptions& o, const ImageShape& image, bool trai
   auto [height, width] = resized(image, o.resize);
   const int64_t pad = train ? o.pad : 0;
   if (o.size > std::min(height, width) + 2 * pad)
-    refuse(fmt::format("a crop of '{}' is larger than the image of '{}' x '{}' with padding '{}'", o.size, height,
-                       width, pad),
+    refuse(fmt::format("a crop of '{}' is larger than the image of '{}' x '{}' with padding '{}'", o.size,
+                       height, width, pad),
            "lower data.size, or set data.resize");
   if (o.size) height = width = o.size;
   return {image.channels, height, width};
@@ -130,11 +131,11 @@ Transform::View Transform::choose(uint64_t epoch, uint64_t row) const {
       const double ratio = static_cast<double>(image_.width) / static_cast<double>(image_.height);
       view.width = image_.width, view.height = image_.height;
       if (ratio < options_.ratio_min)
-        view.height = std::min<int64_t>(
-            image_.height, std::lround(static_cast<double>(image_.width) / options_.ratio_min));
+        view.height = std::min<int64_t>(image_.height,
+                                        std::lround(static_cast<double>(image_.width) / options_.ratio_min));
       else if (ratio > options_.ratio_max)
-        view.width = std::min<int64_t>(
-            image_.width, std::lround(static_cast<double>(image_.height) * options_.ratio_max));
+        view.width = std::min<int64_t>(image_.width,
+                                       std::lround(static_cast<double>(image_.height) * options_.ratio_max));
       view.top = (image_.height - view.height) / 2;
       view.left = (image_.width - view.width) / 2;
     }
@@ -155,7 +156,8 @@ Transform::View Transform::choose(uint64_t epoch, uint64_t row) const {
   return view;
 }
 
-void Transform::apply(const uint8_t* image, uint64_t epoch, uint64_t row, float* out, Scratch& scratch) const {
+void Transform::apply(const uint8_t* image, uint64_t epoch, uint64_t row, float* out,
+                      Scratch& scratch) const {
   const View view = choose(epoch, row);
   if (view.picture_height == view.height && view.picture_width == view.width)
     copy(image, view, out);
@@ -200,8 +202,8 @@ void Transform::resample(const uint8_t* image, const View& view, float* out, Scr
   const int64_t x0 = std::clamp<int64_t>(-view.out_left, 0, width);
   const int64_t x1 = std::clamp<int64_t>(view.picture_width - view.out_left, x0, width);
   const int64_t shown = x1 - x0, left = view.mirror ? width - x1 : x0;
-  const int64_t taps_y = make_taps(view.height, view.picture_height, view.out_top + y0, y1 - y0, false, s.first_y,
-                                   s.weights_y);
+  const int64_t taps_y =
+      make_taps(view.height, view.picture_height, view.out_top + y0, y1 - y0, false, s.first_y, s.weights_y);
   const int64_t taps_x = make_taps(view.width, view.picture_width, view.out_left + x0, shown, view.mirror,
                                    s.first_x, s.weights_x);
   if (shown < width || y1 - y0 < height)

@@ -22,7 +22,8 @@ struct ImageShape {
 struct TransformOptions {
   /// Output height and width in pixels; 0 keeps the stored (or resized) size.
   int64_t size = 0;
-  /// Shorter side in pixels after the resize that comes before the crop, as torchvision's Resize; 0 is no resize.
+  /// Shorter side in pixels after the resize that comes before the crop, as torchvision's Resize; 0 is no
+  /// resize.
   int64_t resize = 0;
   /// Training: zero pixels added on each side before the random crop, as torchvision's RandomCrop(padding).
   int64_t pad = 0;
@@ -41,8 +42,8 @@ struct TransformOptions {
 /// Shape of a transformed sample, [C, H, W]. Throws UserError where the options do not fit the stored image.
 Shape output_shape(const TransformOptions& options, const ImageShape& image, bool train);
 
-/// The options made ready for one data set. apply() is const and safe to call from many threads, each with its own
-/// Scratch.
+/// The options made ready for one data set. apply() is const and safe to call from many threads, each with
+/// its own Scratch.
 class Transform {
  public:
   /// Memory that apply() reuses from call to call.
@@ -57,8 +58,8 @@ class Transform {
 
   const Shape& output_shape() const { return output_; }
 
-  /// u8 [H, W, C] -> f32 [C, H', W'], (x / 255 - mean) / std. Resizing is bilinear, antialiased where it shrinks, in
-  /// f32 throughout (torchvision rounds to u8 in between).
+  /// u8 [H, W, C] -> f32 [C, H', W'], (x / 255 - mean) / std. Resizing is bilinear, antialiased where it
+  /// shrinks, in f32 throughout (torchvision rounds to u8 in between).
   void apply(const uint8_t* image, uint64_t epoch, uint64_t row, float* out, Scratch& scratch) const;
 
  private:

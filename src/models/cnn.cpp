@@ -1,5 +1,6 @@
-// A small network for 28x28 images, in the manner of VGG with batch norm: two blocks of two 3x3 convolutions, each block
-// followed by a 2x2 max pool, and one linear layer. The first block is narrow: it runs on four times the pixels.
+// A small network for 28x28 images, in the manner of VGG with batch norm: two blocks of two 3x3 convolutions,
+// each block followed by a 2x2 max pool, and one linear layer. The first block is narrow: it runs on four
+// times the pixels.
 #include "models/families.h"
 
 namespace lockstep::models {

@@ -18,8 +18,8 @@ nn::ValueId cnn(nn::Graph& graph, nn::ValueId x, const ModelOptions& options);
 /// ResNet of `depth` 18, 34, 50, 101 or 152.
 nn::ValueId resnet(nn::Graph& graph, nn::ValueId x, const ModelOptions& options, int depth, Stem stem);
 
-/// A convolution without bias that starts from He's normal distribution over the fan-out, as torchvision's models
-/// do: standard deviation sqrt(2 / (out_channels * kh * kw)).
+/// A convolution without bias that starts from He's normal distribution over the fan-out, as torchvision's
+/// models do: standard deviation sqrt(2 / (out_channels * kh * kw)).
 nn::ValueId conv_he(nn::Graph& graph, const std::string& name, nn::ValueId x, nn::Conv2d op);
 
 }  // namespace lockstep::models

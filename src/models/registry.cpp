@@ -8,38 +8,55 @@ namespace {
 
 using Builder = nn::ValueId (*)(nn::Graph&, nn::ValueId, const ModelOptions&);
 
-template <int Depth, Stem S>
-nn::ValueId build_resnet(nn::Graph& graph, nn::ValueId x, const ModelOptions& options) {
-  return resnet(graph, x, options, Depth, S);
-}
-
 struct Entry {
   ModelInfo info;
   Builder builder;
 };
 
+template <int Depth, Stem S>
+Entry resnet_entry() {
+  const bool imagenet = S == Stem::imagenet;
+  const std::string depth = std::to_string(Depth);
+  const int64_t size = imagenet ? 224 : 32;
+  return {{.name = "resnet" + depth + (imagenet ? "" : "_32"),
+           .summary = "ResNet-" + depth +
+                      (imagenet ? " v1.5, as torchvision's" : " with a 3x3 stem for images of about 32x32"),
+           .classes = imagenet ? 1000 : 10,
+           .channels = 3,
+           .height = size,
+           .width = size,
+           .minimum_size = imagenet ? 32 : 8,
+           .dropout = 0},
+          [](nn::Graph& graph, nn::ValueId x, const ModelOptions& options) {
+            return resnet(graph, x, options, Depth, S);
+          }};
+}
+
+Entry cnn_entry() {
+  return {{.name = "cnn",
+           .summary = "small convolutional network for 28x28 images",
+           .classes = 10,
+           .channels = 1,
+           .height = 28,
+           .width = 28,
+           .minimum_size = 4,
+           .dropout = 0},
+          cnn};
+}
+
 /// A new model is a file with its builder, and a line here.
 std::vector<Entry> entries() {
-  const auto large = [](int depth) {
-    return ModelInfo{"resnet" + std::to_string(depth), "ResNet-" + std::to_string(depth) + " v1.5, as torchvision's",
-                     1000, 3, 224, 224, 32, 0.0};
-  };
-  const auto small = [](int depth) {
-    return ModelInfo{"resnet" + std::to_string(depth) + "_32",
-                     "ResNet-" + std::to_string(depth) + " with a 3x3 stem for images of about 32x32",
-                     10, 3, 32, 32, 8, 0.0};
-  };
-  return {{{"cnn", "small convolutional network for 28x28 images", 10, 1, 28, 28, 4, 0.0}, cnn},
-          {large(18), build_resnet<18, Stem::imagenet>},
-          {large(34), build_resnet<34, Stem::imagenet>},
-          {large(50), build_resnet<50, Stem::imagenet>},
-          {large(101), build_resnet<101, Stem::imagenet>},
-          {large(152), build_resnet<152, Stem::imagenet>},
-          {small(18), build_resnet<18, Stem::cifar>},
-          {small(34), build_resnet<34, Stem::cifar>},
-          {small(50), build_resnet<50, Stem::cifar>},
-          {small(101), build_resnet<101, Stem::cifar>},
-          {small(152), build_resnet<152, Stem::cifar>}};
+  return {cnn_entry(),
+          resnet_entry<18, Stem::imagenet>(),
+          resnet_entry<34, Stem::imagenet>(),
+          resnet_entry<50, Stem::imagenet>(),
+          resnet_entry<101, Stem::imagenet>(),
+          resnet_entry<152, Stem::imagenet>(),
+          resnet_entry<18, Stem::cifar>(),
+          resnet_entry<34, Stem::cifar>(),
+          resnet_entry<50, Stem::cifar>(),
+          resnet_entry<101, Stem::cifar>(),
+          resnet_entry<152, Stem::cifar>()};
 }
 
 Entry find_entry(const std::string& name) {

@@ -22,10 +22,10 @@ struct ModelOptions {
 
 struct ModelInfo {
   std::string name;
-  std::string summary;               ///< one line for --help
-  int64_t classes;                   ///< the defaults, those of the data set that the model was published for
+  std::string summary;  ///< one line for --help
+  int64_t classes;      ///< the defaults, those of the data set that the model was published for
   int64_t channels, height, width;
-  int64_t minimum_size;              ///< the smallest height and width: one pixel is left in the last feature map
+  int64_t minimum_size;  ///< the smallest height and width: one pixel is left in the last feature map
   double dropout;
 };
 
@@ -35,12 +35,12 @@ std::vector<ModelInfo> list();
 /// Throws UserError for an unknown name, with the nearest known one.
 ModelInfo find(const std::string& name);
 
-/// `options` with every default filled in. Throws UserError for an unknown model, sizes below 1 or below the model's
-/// minimum, and a dropout outside [0, 1).
+/// `options` with every default filled in. Throws UserError for an unknown model, sizes below 1 or below the
+/// model's minimum, and a dropout outside [0, 1).
 ModelOptions resolve(const ModelOptions& options);
 
-/// The graph for micro-batches [micro_batch, channels, height, width]: the model, then softmax cross-entropy over its
-/// logits [micro_batch, classes]. Throws as resolve().
+/// The graph for micro-batches [micro_batch, channels, height, width]: the model, then softmax cross-entropy
+/// over its logits [micro_batch, classes]. Throws as resolve().
 nn::Graph build(const ModelOptions& options, int64_t micro_batch, const nn::SoftmaxCrossEntropy& loss = {});
 
 }  // namespace lockstep::models

@@ -1,5 +1,6 @@
-// Residual networks: He et al., "Deep residual learning for image recognition", CVPR 2016. Layer names, shapes and
-// initialisation are those of torchvision.models.resnet, that is "v1.5": a bottleneck strides in its 3x3 convolution.
+// Residual networks: He et al., "Deep residual learning for image recognition", CVPR 2016. Layer names,
+// shapes and initialisation are those of torchvision.models.resnet, that is "v1.5": a bottleneck strides in
+// its 3x3 convolution.
 #include <stdexcept>
 
 #include "models/families.h"
@@ -14,12 +15,18 @@ struct Layout {
 
 Layout layout_of(int depth) {
   switch (depth) {
-    case 18: return {{2, 2, 2, 2}, false};
-    case 34: return {{3, 4, 6, 3}, false};
-    case 50: return {{3, 4, 6, 3}, true};
-    case 101: return {{3, 4, 23, 3}, true};
-    case 152: return {{3, 8, 36, 3}, true};
-    default: throw std::logic_error("resnet: no layout of depth " + std::to_string(depth));
+    case 18:
+      return {{2, 2, 2, 2}, false};
+    case 34:
+      return {{3, 4, 6, 3}, false};
+    case 50:
+      return {{3, 4, 6, 3}, true};
+    case 101:
+      return {{3, 4, 23, 3}, true};
+    case 152:
+      return {{3, 8, 36, 3}, true};
+    default:
+      throw std::logic_error("resnet: no layout of depth " + std::to_string(depth));
   }
 }
 

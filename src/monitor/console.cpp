@@ -24,7 +24,7 @@ std::string step_line(const StepMetrics& m, const std::string& unit, bool color)
   std::string line = fmt::format(
       "{} {:>{}}/{}  {} {:5.2f}  {} {}  {} {:>7}  {} {:>5}  {:>7} {}/s  {:>6} ms ({} {})  {} {:>7}  {} {}",
       label("step"), m.step, total.size(), total, label("epoch"), m.epoch, label("loss"),
-      styled(fmt::format("{:6.4f}", m.loss), std::isfinite(m.loss) ? Style::title : Style::bad, color),
+      styled(fmt::format("{:>6.4f}", m.loss), std::isfinite(m.loss) ? Style::title : Style::bad, color),
       label("lr"), lr_text(m.lr), label("gnorm"), fmt::format("{:.2f}", m.gradient_norm),
       with_commas(std::llround(m.samples_per_second)), unit, fmt::format("{:.1f}", m.step_ms),
       styled(fmt::format("data {:2.0f}%", 100 * data), wait_style(data), color),

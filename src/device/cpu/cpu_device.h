@@ -10,6 +10,9 @@ namespace lockstep::device {
 /// mask).
 std::unique_ptr<Device> make_cpu_device(int threads);
 
+/// "2.6.3", of oneDNN as it runs.
+std::string library_version();
+
 /// Cores that this thread may run on.
 int cores_in_affinity_mask();
 

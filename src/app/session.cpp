@@ -1,0 +1,176 @@
+#include "app/session.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "device/cpu/cpu_device.h"
+#include "train/evaluate.h"
+#include "train/model_state.h"
+#include "version.h"  // made by CMake
+
+namespace lockstep::app {
+
+namespace {
+
+// Cores as a list: "0-3,8".
+std::string text_of(const cpu_set_t& set) {
+  std::string s;
+  for (int c = 0; c < CPU_SETSIZE; ++c) {
+    if (!CPU_ISSET(c, &set)) continue;
+    int last = c;
+    while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) ++last;
+    s += (s.empty() ? "" : ",") + std::to_string(c) + (last > c ? "-" + std::to_string(last) : "");
+    c = last;
+  }
+  return s;
+}
+
+void refuse_mismatch(const data::ClassificationSet& train, const data::ClassificationSet& eval) {
+  if (train.image() != eval.image()) {
+    auto text = [](const data::ImageShape& i) { return fmt::format("[{}, {}, {}]", i.height, i.width, i.channels); };
+    throw UserError(fmt::format("'{}' and '{}' hold images of different shapes", train.path(), eval.path()),
+                    fmt::format("images [H, W, C] are '{}' in data.train and '{}' in data.eval", text(train.image()),
+                                text(eval.image())),
+                    "give files that were packed alike");
+  }
+  const auto most = *std::ranges::max_element(eval.labels());
+  if (train.num_classes() != eval.num_classes() && (!eval.class_names().empty() || most >= train.num_classes()))
+    throw UserError("data.train and data.eval disagree on the number of classes",
+                    fmt::format("'{}' has '{}', '{}' has '{}'", train.path(), train.num_classes(), eval.path(),
+                                eval.num_classes()),
+                    "give files of the same classes; 'datatool info FILE' lists them");
+}
+
+}  // namespace
+
+Placement place(comm::World& world, int wanted_threads) {
+  struct Mine {
+    cpu_set_t mask;
+    int threads;
+  };
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  const std::vector<cpu_set_t> masks = world.all_gather_values(mask);
+  int sharing = 0;
+  for (int r = 0; r < world.size(); ++r) sharing += world.hosts()[r] == world.host() && CPU_EQUAL(&masks[r], &mask);
+
+  Placement placement;
+  const int cores = std::max(1, CPU_COUNT(&mask));
+  placement.threads = wanted_threads > 0 ? wanted_threads : std::max(1, cores / sharing);
+  const std::vector<int> threads = world.all_gather_values(placement.threads);
+  for (int r = 0; r < world.size(); ++r)
+    placement.rows.push_back({r, world.hosts()[r], "cpu", text_of(masks[r]), threads[r]});
+
+  const int on_host = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (cores == 1 && wanted_threads == 0 && on_host > world.local_size())
+    placement.warnings.push_back(
+        fmt::format("rank '{}' on '{}' is bound to one core ('{}') and '{}' of '{}' are free\n  mpirun binds each rank to a "
+                    "core by default\n  use mpirun --bind-to none, or --map-by slot:PE={}",
+                    world.rank(), world.host(), text_of(mask), on_host - world.local_size(), on_host,
+                    on_host / world.local_size()));
+  if (std::ranges::adjacent_find(threads, std::not_equal_to<>()) != threads.end())
+    placement.warnings.push_back(
+        "ranks have different numbers of threads\n  results keep their bits only with equal threads a device\n  set "
+        "device.threads");
+  return placement;
+}
+
+DataSets open_data(comm::World& world, const Job& job) {
+  DataSets sets;
+  world.together([&] {
+    if (!job.data.train.empty()) sets.train.emplace(job.data.train);
+    if (!job.data.eval.empty()) sets.eval.emplace(job.data.eval);
+    if (sets.train && sets.eval) refuse_mismatch(*sets.train, *sets.eval);
+  });
+  return sets;
+}
+
+models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, bool train) {
+  const Shape sample = data::output_shape(job.transforms, set.image(), train);
+  models::ModelOptions options;
+  options.name = job.model.name;
+  options.classes = set.num_classes();
+  options.channels = sample[0];
+  options.height = sample[1];
+  options.width = sample[2];
+  options.dropout = job.model.dropout;
+  return models::resolve(options);
+}
+
+std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& job, const models::ModelOptions& model,
+                                             int64_t micro_batch) {
+  nn::SoftmaxCrossEntropy loss;
+  loss.label_smoothing = job.train.label_smoothing;
+  auto build = [model, loss](int64_t samples) { return models::build(model, samples, loss); };
+  return std::make_unique<train::Replica>(device, build, micro_batch);
+}
+
+std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job, const data::ClassificationSet& set,
+                                                train::Replica& replica, int64_t micro_batch) {
+  const int64_t micro = std::min(micro_batch, set.num_samples());
+  const data::LoaderOptions share =
+      train::evaluation_share(micro, world.rank(), world.size(), job.data.threads, job.data.prefetch);
+  const data::Order order = data::make_order(set, micro * world.size(), job.train.seed, false);
+  auto loader = std::make_unique<data::Loader>(set, order, job.transforms, share);
+  replica.program(device::Mode::evaluate, micro);
+  if (const int64_t tail = set.num_samples() % micro) replica.program(device::Mode::evaluate, tail);
+  return loader;
+}
+
+namespace {
+
+void agree(comm::World& world, const std::string& what, const std::string& value, const std::string& todo) {
+  const std::vector<int> differing = world.agree(what, value);
+  if (differing.empty()) return;
+  const std::vector<std::string> all = world.all_gather(value);
+  const int other = differing.front();
+  int usual = 0;
+  while (std::ranges::find(differing, usual) != differing.end()) ++usual;
+  const UserError error("ranks disagree on " + what,
+                        fmt::format("{}: '{}'; {}: '{}'", world.name_of(usual), all[usual], comm::text_of_ranks(differing),
+                                    all[other]),
+                        todo);
+  world.all_agree_ok(&error);
+}
+
+}  // namespace
+
+void require_agreement(comm::World& world, const Job& job, const DataSets& data, train::Replica& replica) {
+  if (world.size() == 1) return;
+  std::string build;
+  for (const auto& [name, version] : versions()) build += name + " " + version + "; ";
+  agree(world, "the build", build, "start the same trainer on every host");
+  agree(world, "the job", hex64(job_hash(job)), "start every rank with the same options, job file and environment");
+  for (const auto& [key, set] : {std::pair{"data.train", &data.train}, {"data.eval", &data.eval}})
+    if (*set) agree(world, std::string("the contents of ") + key, (*set)->content_hash(), "give every host the same file");
+
+  // All parameters at once; one by one only to say which.
+  device::Store& store = replica.store();
+  auto describe = [&](const device::ParameterSlot& p) {
+    std::vector<float> logical(p.shape.count());
+    store.unpack(p, store.values(), logical);
+    return fmt::format("{} {} layout {} hash {}", p.name, p.shape.text(), p.layout,
+                       hex64(xxh3(std::as_bytes(std::span<const float>(logical)))));
+  };
+  std::string all;
+  for (const device::ParameterSlot& p : store.parameters()) all += describe(p) + "\n";
+  if (world.agree("all parameters", all).empty()) return;
+  const auto counts = world.all_gather_values(static_cast<int64_t>(store.parameters().size()));
+  agree(world, "the number of parameters", std::to_string(store.parameters().size()), "start the same job on every rank");
+  for (int64_t i = 0; i < std::ranges::min(counts); ++i)
+    agree(world, "parameter '" + store.parameters()[i].name + "'", describe(store.parameters()[i]),
+          "different layouts come from different processors or libraries: use hosts of one kind; different hashes from "
+          "different starting weights");
+}
+
+std::map<std::string, std::string> versions() {
+  return {{"lockstep", kVersion}, {"git", kRevision}, {"onednn", device::library_version()}};
+}
+
+}  // namespace lockstep::app

@@ -1,0 +1,54 @@
+// What training and evaluating set up alike: data, device, replica, and the agreement of all ranks on them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/job.h"
+#include "comm/world.h"
+#include "data/classification_set.h"
+#include "data/loader.h"
+#include "device/device.h"
+#include "models/registry.h"
+#include "monitor/console.h"
+#include "train/batch_plan.h"
+#include "train/replica.h"
+
+namespace lockstep::app {
+
+/// Where each rank computes.
+struct Placement {
+  int threads = 1;  ///< of this rank's device
+  std::vector<monitor::WorldRow> rows;
+  std::vector<std::string> warnings;
+};
+/// Threads come from the affinity mask, shared evenly among the ranks of a host that have the same one. All ranks together.
+Placement place(comm::World& world, int wanted_threads);
+
+/// The data sets of a job, opened and checked against each other.
+struct DataSets {
+  std::optional<data::ClassificationSet> train, eval;
+};
+/// Opens what the job names. Throws UserError; all ranks together.
+DataSets open_data(comm::World& world, const Job& job);
+
+/// The model for the data: classes and image size come from `set`, the size through the transforms.
+models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, bool train);
+
+std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& job, const models::ModelOptions& model,
+                                             int64_t micro_batch);
+
+/// The loader of this rank's share of an evaluation, and its programs compiled.
+std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job, const data::ClassificationSet& set,
+                                                train::Replica& replica, int64_t micro_batch);
+
+/// Throws AgreedExit on all ranks unless they agree on build, job, data and every parameter's name, shape, layout and value;
+/// the message names the first that differs, the ranks and both values.
+void require_agreement(comm::World& world, const Job& job, const DataSets& data, train::Replica& replica);
+
+/// Versions of what computed, for checkpoints and summaries.
+std::map<std::string, std::string> versions();
+
+}  // namespace lockstep::app

@@ -1,0 +1,308 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+
+#include "app/batch.h"
+#include "app/commands.h"
+#include "app/session.h"
+#include "checkpoint/load.h"
+#include "comm/collective.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "device/cpu/cpu_device.h"
+#include "monitor/host_memory.h"
+#include "monitor/run_directory.h"
+#include "monitor/summary.h"
+#include "train/loop.h"
+#include "train/model_state.h"
+#include "version.h"
+
+namespace lockstep::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// The run as one rank sees it. Members in the order in which they are made.
+class TrainCommand {
+ public:
+  TrainCommand(comm::World& world, const Invocation& invocation)
+      : world_(world), in_(invocation), job_(invocation.job), console_(stdout, color_mode()) {}
+
+  int run() {
+    world_.set_timeout(job_.parallel.collective.timeout);
+    plan_batches();
+    data_ = open_data(world_, job_);
+    placement_ = place(world_, job_.device.threads);
+    world_.together([&] { build(); });
+    find_checkpoint();
+    world_.together([&] { start_state(); });
+    claim_directory();
+    require_agreement(world_, job_, data_, *replica_);
+    if (root()) directory_->keep();
+    return go();
+  }
+
+ private:
+  bool root() const { return world_.rank() == 0; }
+  monitor::ColorMode color_mode() const {
+    return job_.log.color == "always"  ? monitor::ColorMode::always
+           : job_.log.color == "never" ? monitor::ColorMode::never
+                                       : monitor::ColorMode::automatic;
+  }
+  void warn(const std::string& text) { console_.print(monitor::warning(text, console_.color())); }
+
+  void plan_batches() {
+    world_.together([&] {
+      plan_ = resolve_batch(job_.batch, world_.size());
+      if (job_.parallel.collective.reduction == comm::Reduction::exact) check_exact(plan_, world_.size());
+    });
+  }
+
+  void build() {
+    const data::ClassificationSet& set = *data_.train;
+    if (plan_.micro > set.num_samples())
+      throw UserError(fmt::format("batch.micro '{}' is larger than the data", plan_.micro),
+                      fmt::format("'{}' has '{}' samples", set.path(), set.num_samples()),
+                      fmt::format("use a batch.micro of at most '{}'", set.num_samples()));
+    device_ = device::make_cpu_device(placement_.threads);
+    model_ = model_for(job_, set, true);
+    if (data_.eval) {
+      const models::ModelOptions eval = model_for(job_, *data_.eval, false);
+      if (eval.height != model_.height || eval.width != model_.width)
+        throw UserError("training and evaluation see images of different sizes",
+                        fmt::format("training '{} x {}', evaluation '{} x {}'", model_.height, model_.width, eval.height,
+                                    eval.width),
+                        "set data.size, and data.resize for the evaluation's resize before its centre crop");
+    }
+    replica_ = make_replica(*device_, job_, model_, plan_.micro);
+    const data::Order order = data::make_order(set, plan_.global, job_.train.seed, true, job_.data.drop_last);
+    train_ = std::make_unique<data::Loader>(set, order, job_.transforms,
+                                            data::LoaderOptions{.micro_batch = plan_.micro,
+                                                                .shards_per_step = plan_.shards,
+                                                                .first_shard = world_.rank() * plan_.accumulation,
+                                                                .num_shards = plan_.accumulation,
+                                                                .threads = job_.data.threads,
+                                                                .prefetch = job_.data.prefetch,
+                                                                .train = true});
+    train::check(job_.schedule, job_.optim.lr, train::total_steps(job_.train, order.batches_per_epoch()),
+                 order.batches_per_epoch());
+    if (order.num_samples >= plan_.micro) replica_->program(device::Mode::train, plan_.micro);
+    const int64_t tail = order.num_samples % plan_.micro;
+    if (tail > 0 && !job_.data.drop_last) replica_->program(device::Mode::train, tail);
+    if (data_.eval) eval_ = evaluation_loader(world_, job_, *data_.eval, *replica_, plan_.micro);
+    optimizer_ = std::make_unique<train::Optimizer>(*device_, replica_->store(), job_.optim, job_.train.ema_decay);
+  }
+
+  // The checkpoint to go on from. Rank 0 looks and verifies; all take its answer.
+  void find_checkpoint() {
+    const std::string& resume = job_.checkpoint.resume;
+    std::string found;
+    world_.together([&] {
+      if (!root() || resume == "never") return;
+      if (resume == "auto") {
+        std::optional<fs::path> run;
+        if (!job_.run.dir.empty()) run = job_.run.dir;
+        else run = monitor::newest_run("runs", job_name());
+        if (run) found = newest_in(*run / monitor::kCheckpoints, run_dir_ = *run);
+      } else if (fs::exists(fs::path(resume) / monitor::kCheckpoints)) {
+        found = checkpoint::require_latest(fs::path(resume) / monitor::kCheckpoints).path;
+      } else {
+        found = checkpoint::load_checkpoint(resume).path;
+      }
+    });
+    resumed_from_ = world_.broadcast(found);
+    if (root() && resume == "auto")
+      console_.print(resumed_from_.empty() ? "resume auto: no checkpoint found, starting anew"
+                                           : "resume auto: going on from '" + resumed_from_ + "'");
+  }
+
+  std::string newest_in(const fs::path& checkpoints, const fs::path& run) {
+    if (!fs::exists(run)) return "";
+    checkpoint::clean_stale(checkpoints);
+    checkpoint::Latest latest = checkpoint::find_latest(checkpoints);
+    for (const checkpoint::Damaged& d : latest.damaged)
+      warn(fmt::format("checkpoint '{}' is damaged and passed over\n  {}", d.path.string(), d.why));
+    return latest.checkpoint ? latest.checkpoint->path.string() : "";
+  }
+
+  void start_state() {
+    device::Store& store = replica_->store();
+    if (resumed_from_.empty()) {
+      store.initialize(job_.train.seed);
+      if (!job_.model.weights.empty()) train::load_weights(checkpoint::SafetensorsFile(job_.model.weights), store);
+      store.refresh_copies();
+      optimizer_->reset_average();
+      return;
+    }
+    const checkpoint::Checkpoint c = checkpoint::load_checkpoint(resumed_from_, checkpoint::Verify::sizes);
+    require_same_run(c.state);
+    train::load_tensors(c.model(), c.optimizer(), store, *optimizer_);
+    position_ = {c.state.step, c.state.skipped_steps, {static_cast<uint64_t>(c.state.epoch), c.state.batch}};
+  }
+
+  // What a cursor and a tree of shards mean must not change under a run.
+  void require_same_run(const checkpoint::State& s) const {
+    auto same = [&](const std::string& what, const std::string& then, const std::string& now) {
+      if (then != now)
+        throw UserError(fmt::format("checkpoint '{}' belongs to another run: {} differs", resumed_from_, what),
+                        fmt::format("it was '{}' then and is '{}' now", then, now),
+                        "resume with the job that wrote it, or start from its weights: --model.weights " + resumed_from_ +
+                            "/model.safetensors");
+    };
+    same("train.seed", std::to_string(s.seed), std::to_string(job_.train.seed));
+    same("batch.micro", std::to_string(s.micro_batch), std::to_string(plan_.micro));
+    same("batch.global", std::to_string(s.shards * s.micro_batch), std::to_string(plan_.global));
+    if (auto hash = s.data.find("train"); hash != s.data.end())
+      same("the content of data.train", hash->second, data_.train->content_hash());
+  }
+
+  std::string job_name() const { return in_.job_file.empty() ? "quickstart" : fs::path(in_.job_file).stem().string(); }
+
+  void claim_directory() {
+    world_.together([&] {
+      if (!root()) return;
+      if (!job_.run.dir.empty() || !run_dir_.empty())
+        directory_.emplace(monitor::RunDirectory::claim(run_dir_.empty() ? fs::path(job_.run.dir) : run_dir_,
+                                                        job_.checkpoint.resume != "never"));
+      else
+        directory_.emplace(monitor::RunDirectory::next("runs", job_name()));
+      const size_t state = replica_->store().values().size_bytes() + optimizer_->bytes();
+      directory_->probe(2 * state + (1 << 20));
+      log_ = std::make_unique<monitor::MetricsLog>(directory_->path() / monitor::kMetricsFile, position_.step);
+      saver_ = std::make_unique<checkpoint::Saver>(
+          checkpoint::SaverOptions{directory_->path() / monitor::kCheckpoints,
+                                   {static_cast<int>(job_.checkpoint.keep), job_.checkpoint.best == "none" ? "" : job_.checkpoint.best},
+                                   {}});
+    });
+  }
+
+  monitor::Header header() const {
+    monitor::Header h;
+    for (const Setting& s : settings(in_)) h.job.push_back({s.key, s.value, s.origin});
+    h.world = placement_.rows;
+    for (monitor::WorldRow& row : h.world) row.device = "cpu";
+    h.world[0].device = device_->description();
+    h.model = model_.name;
+    h.parameters = replica_->graph().parameter_count();
+    h.parameter_bytes = h.parameters * static_cast<int64_t>(sizeof(float));
+    h.micro_batch = plan_.micro;
+    h.global_batch = plan_.global;
+    h.accumulation = plan_.accumulation;
+    h.shards = plan_.shards;
+    h.samples = data_.train->num_samples();
+    h.steps_per_epoch = train_->order().batches_per_epoch();
+    h.steps = train::total_steps(job_.train, h.steps_per_epoch);
+    device::Store& store = replica_->store();
+    h.memory = {{"parameters", store.values().size_bytes()},
+                {"gradients", store.gradients().size_bytes()},
+                {"optimizer", optimizer_->bytes()},
+                {"accumulation", step_->bytes()},
+                {"copies of weights", store.copy_bytes()},
+                {"activations", replica_->memory().arena},
+                {"loader", train_->memory().size()}};
+    return h;
+  }
+
+  checkpoint::State checkpoint_state() const {
+    checkpoint::State s;
+    s.seed = job_.train.seed;
+    s.shards = plan_.shards;
+    s.micro_batch = plan_.micro;
+    s.job = to_ini(job_);
+    s.data["train"] = data_.train->content_hash();
+    if (data_.eval) s.data["eval"] = data_.eval->content_hash();
+    s.versions = versions();
+    s.ranks = world_.size();
+    return s;
+  }
+
+  int go() {
+    collective_ = comm::make_collective(world_, job_.parallel.collective);
+    step_ = std::make_unique<train::Step>(*replica_, *collective_, *optimizer_, plan_, job_.train.seed,
+                                          job_.optim.clip_norm, job_.parallel.bucket_mib);
+    if (root()) {
+      for (const std::string& w : in_.warnings) warn(w);
+      for (const std::string& w : placement_.warnings) warn(w);
+      if (plan_.world_dependent)
+        warn("batch.global follows the number of devices\n  another number of devices gives another result\n  set batch.global");
+      console_.print(monitor::header(header(), console_.color()));
+    }
+    const train::StopSignals signals(job_.run.signals);
+    train::LoopOptions options{job_.train, job_.optim.lr, job_.schedule, job_.checkpoint, job_.log.every, "img",
+                               checkpoint_state()};
+    const train::LoopParts parts{world_,      *replica_,    *optimizer_, *step_,
+                                 *train_,     eval_.get(),  saver_.get(), root() ? &console_ : nullptr,
+                                 log_.get(),  signals};
+    const train::LoopResult result = train::run_loop(parts, options, position_);
+    const uint64_t peak = monitor::peak_host_bytes();
+    uint64_t peak_all = 0;
+    for (uint64_t p : world_.all_gather_values(peak)) peak_all = std::max(peak_all, p);
+    if (root()) finish(result, peak_all);
+    world_.barrier();
+    return result.stopped ? kStoppedRequeue : kDone;
+  }
+
+  void finish(const train::LoopResult& r, uint64_t peak_host_bytes) {
+    monitor::Summary s;
+    for (const Setting& setting : settings(in_)) s.job.emplace_back(setting.key, setting.value);
+    s.git = kRevision;
+    s.ranks = s.devices = world_.size();
+    s.hosts = world_.hosts();
+    std::ranges::sort(s.hosts);
+    s.hosts.erase(std::unique(s.hosts.begin(), s.hosts.end()), s.hosts.end());
+    s.steps = r.position.step;
+    const double batches = static_cast<double>(train_->order().batches_per_epoch());
+    s.epochs = static_cast<double>(r.position.cursor.epoch) + static_cast<double>(r.position.cursor.batch) / batches;
+    s.samples = r.samples;
+    s.train_loss = r.train_loss;
+    s.eval = r.eval;
+    s.params_hash = train::params_hash(replica_->store(), replica_->store().values());
+    s.samples_per_second = r.time.steps ? static_cast<double>(r.samples) / r.time.total_seconds() : 0;
+    s.step_ms_median = r.step_ms_median;
+    s.step_ms_p95 = r.step_ms_p95;
+    s.time = r.time.fractions();
+    s.peak_host_bytes = peak_host_bytes;
+    s.peak_device_bytes = peak_host_bytes;
+    s.skipped_steps = r.position.skipped;
+    s.resumed_from = resumed_from_;
+    const fs::path dir = directory_->path();
+    monitor::write_summary(dir / monitor::kSummaryFile, s);
+    std::vector<std::pair<std::string, std::string>> written{{"summary", (dir / monitor::kSummaryFile).string()},
+                                                             {"metrics", (dir / monitor::kMetricsFile).string()}};
+    if (const fs::path last = saver_->last_committed(); !last.empty()) written.emplace_back("checkpoint", last.string());
+    console_.print(monitor::final_block(s, written, console_.color()));
+    if (r.stopped)
+      console_.print(fmt::format("stopped on request at step {}; go on with: --resume auto --run.dir {}", r.position.step,
+                                 dir.string()));
+  }
+
+  comm::World& world_;
+  const Invocation& in_;
+  const Job& job_;
+  monitor::Console console_;
+  train::BatchPlan plan_;
+  DataSets data_;
+  Placement placement_;
+  models::ModelOptions model_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<train::Replica> replica_;
+  std::unique_ptr<data::Loader> train_, eval_;
+  std::unique_ptr<train::Optimizer> optimizer_;
+  std::string resumed_from_;
+  fs::path run_dir_;
+  train::Position position_;
+  std::optional<monitor::RunDirectory> directory_;
+  std::unique_ptr<monitor::MetricsLog> log_;
+  std::unique_ptr<checkpoint::Saver> saver_;
+  std::unique_ptr<comm::Collective> collective_;
+  std::unique_ptr<train::Step> step_;
+};
+
+}  // namespace
+
+int train_command(comm::World& world, const Invocation& invocation) { return TrainCommand(world, invocation).run(); }
+
+}  // namespace lockstep::app

@@ -1,0 +1,70 @@
+// The run: steps, evaluations, checkpoints and reports until a limit is reached or a stop is asked for.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "checkpoint/save.h"
+#include "comm/world.h"
+#include "data/loader.h"
+#include "monitor/console.h"
+#include "monitor/metrics_log.h"
+#include "train/evaluate.h"
+#include "train/options.h"
+#include "train/schedule.h"
+#include "train/step.h"
+#include "train/stop_signals.h"
+
+namespace lockstep::train {
+
+/// Where a run stands: what a checkpoint stores besides tensors.
+struct Position {
+  int64_t step = 0;     ///< steps done, taken and skipped
+  int64_t skipped = 0;  ///< of these, steps that changed nothing; the schedule stands at the rest
+  data::Cursor cursor;  ///< the next global batch
+  int64_t taken() const { return step - skipped; }
+};
+
+/// What the loop works with; everything outlives it. `saver`, `console` and `log` are rank 0's, null elsewhere; `eval` is
+/// null without evaluation data.
+struct LoopParts {
+  comm::World& world;
+  Replica& replica;
+  Optimizer& optimizer;
+  Step& step;
+  data::Loader& train;
+  data::Loader* eval;
+  checkpoint::Saver* saver;
+  monitor::Console* console;
+  monitor::MetricsLog* log;
+  const StopSignals& signals;
+};
+
+struct LoopOptions {
+  TrainOptions train;
+  double base_lr = 0;
+  ScheduleOptions schedule;
+  CheckpointOptions checkpoint;
+  int64_t log_every = 50;
+  std::string unit = "img";      ///< what a sample is called
+  checkpoint::State state;       ///< what every checkpoint of this run says: job, seed, hashes, ...
+};
+
+struct LoopResult {
+  Position position;
+  bool stopped = false;  ///< a signal ended it, after a checkpoint: exit 3
+  double train_loss = 0;
+  std::optional<monitor::EvaluationMetrics> eval;  ///< the last
+  int64_t samples = 0;                             ///< trained on in this process
+  monitor::PhaseTotals time;
+  double step_ms_median = 0, step_ms_p95 = 0;
+};
+
+/// Steps until which the run goes: the first of train.steps and train.epochs; 0 when neither is set.
+int64_t total_steps(const TrainOptions& options, int64_t steps_per_epoch);
+
+/// All ranks together. Throws UserError when fifty steps in a row were not finite.
+LoopResult run_loop(const LoopParts& parts, const LoopOptions& options, Position position);
+
+}  // namespace lockstep::train
