@@ -6,7 +6,6 @@ lockstep_packages=(
   g++ cmake ninja-build ccache pkg-config
   libopenmpi-dev openmpi-bin libhdf5-dev libboost-program-options-dev libdnnl-dev libdeflate-dev libxxhash-dev
   nlohmann-json3-dev libfmt-dev
-  ocl-icd-opencl-dev  # Debian's CMake files of oneDNN look for it
   libgtest-dev libgmock-dev
   dataset-fashion-mnist hdf5-tools
 )

@@ -58,8 +58,7 @@ void Check::files() {
   for (const char* key : {"data.train", "data.eval", "model.weights"}) file(key);
   const bool trains = in_.command == "train";
   const char* needed = trains ? "data.train" : "data.eval";
-  // Without a job file training has the quickstart's data.
-  if (values_.at(needed).empty() && !(trains && in_.job_file.empty()))
+  if (values_.at(needed).empty() && !in_.built_in)
     refuse(
         fmt::format("{} is not set; '{}' needs an HDF5 file that datatool has packed", needed, in_.command));
 }
@@ -131,10 +130,10 @@ void Check::checkpoints() {
   if (path && !in_.job.model.weights.empty())
     refuse(said("checkpoint.resume") + " and " + said("model.weights") +
            " both give the parameters; choose one");
-  if (c.best != "none" && in_.job.data.eval.empty() && !in_.job_file.empty())
+  if (c.best != "none" && in_.job.data.eval.empty() && !in_.built_in)
     refuse(said("checkpoint.best") + " needs evaluations, but data.eval is not set");
-  if (in_.command == "evaluate" && !path && in_.job.model.weights.empty())
-    refuse("'evaluate' needs parameters: give --resume PATH (a checkpoint or run) or --model.weights FILE");
+  if (in_.command == "evaluate" && c.resume == "never" && in_.job.model.weights.empty())
+    refuse("'evaluate' needs parameters: give --resume auto, --resume PATH (a checkpoint or run) or --model.weights FILE");
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ class Parser {
   }
 
   void command_line(int argc, const char* const* argv);
-  void job_file(const std::string& quickstart);
   void environment(const char* const* env);
+  void job_file(const std::string& quickstart);  ///< after the two others, which decide on the quickstart
   /// Applies what was read, in rising order of precedence, and checks the outcome.
   Invocation finish();
 
@@ -123,6 +123,10 @@ void Parser::command_line(int argc, const char* const* argv) {
 void Parser::job_file(const std::string& quickstart) {
   const std::string& path = invocation_.job_file;
   if (path.empty()) {
+    auto own_data = [](const Given& g) { return g.key == "data.train" && !g.value.empty(); };
+    invocation_.built_in = invocation_.command == "train" && std::ranges::none_of(from_environment_, own_data) &&
+                           std::ranges::none_of(from_command_line_, own_data);
+    if (!invocation_.built_in) return;
     std::istringstream in(quickstart);
     read_ini(in, "built-in job", "");
     return;
@@ -246,8 +250,8 @@ Invocation Parser::finish() {
 Invocation parse(int argc, const char* const* argv, const char* const* env, const std::string& quickstart) {
   Parser parser;
   parser.command_line(argc, argv);
-  parser.job_file(quickstart);
   parser.environment(env);
+  parser.job_file(quickstart);
   return parser.finish();
 }
 

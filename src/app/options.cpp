@@ -36,8 +36,8 @@ Table model(ModelChoice& m) {
 }
 
 Table data(train::DataOptions& d) {
-  return {input_file("data.train", d.train, "HDF5 file to train on"),
-          input_file("data.eval", d.eval, "HDF5 file to evaluate on; empty: no evaluation"),
+  return {local(input_file("data.train", d.train, "HDF5 file to train on")),
+          local(input_file("data.eval", d.eval, "HDF5 file to evaluate on; empty: no evaluation")),
           flag("data.drop_last", d.drop_last, "leave out the last, partial global batch of an epoch"),
           local(number("data.threads", "N", d.threads, from_to(0, 256),
                        "loader threads of a rank; 0 decodes within the step")),

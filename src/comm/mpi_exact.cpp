@@ -47,7 +47,8 @@ MpiExact::MpiExact(World& world, const CollectiveOptions& options)
       roll_call_(world),
       patience_(options.timeout, [this](int peer, double waited) { roll_call_.verdict(peer, waited); }),
       scratch_(kChunk * kDepth),
-      shared_(options.shared_memory ? SharedMemory::over_neighbours(world, patience_) : nullptr) {
+      shared_(options.shared_memory ? SharedMemory::over_neighbours(world, patience_, options.max_neighbours)
+                                    : nullptr) {
   patience_.on_tick([this] { roll_call_.answer(); });
 }
 

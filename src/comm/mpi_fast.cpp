@@ -86,7 +86,7 @@ void MpiFast::reduce_scatter(const Operation& operation) {
   // In place, MPI leaves the result at the start of the buffer.
   auto* data = static_cast<std::byte*>(operation.data);
   const size_t size = size_of(operation.dtype);
-  std::memmove(data + starts_[rank_] * size, data, counts_[rank_] * size);
+  if (counts_[rank_] > 0) std::memmove(data + starts_[rank_] * size, data, counts_[rank_] * size);
 }
 
 void MpiFast::all_gather(const Operation& operation) {

@@ -10,7 +10,8 @@ namespace lockstep::comm {
 
 SharedWindow::SharedWindow(MPI_Comm comm, size_t bytes_a_rank) {
   void* mine = nullptr;
-  check(MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes_a_rank), 1, MPI_INFO_NULL, comm, &mine, &window_),
+  check(MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes_a_rank + kAlignment), 1, MPI_INFO_NULL, comm,
+                                &mine, &window_),
         "MPI_Win_allocate_shared");
   check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all");
 }
@@ -26,10 +27,13 @@ std::byte* SharedWindow::of(int rank) const {
   int unit;
   void* base = nullptr;
   check(MPI_Win_shared_query(window_, rank, &size, &unit, &base), "MPI_Win_shared_query");
-  return static_cast<std::byte*>(base);
+  // Open MPI aligns to 8 bytes only; pages are mapped alike in all ranks, so all round to the same place.
+  const auto address = reinterpret_cast<uintptr_t>(base);
+  return static_cast<std::byte*>(base) + (kAlignment - address % kAlignment) % kAlignment;
 }
 
-std::unique_ptr<SharedMemory> SharedMemory::over_neighbours(World& world, Patience& patience) {
+std::unique_ptr<SharedMemory> SharedMemory::over_neighbours(World& world, Patience& patience,
+                                                            int max_neighbours) {
   Communicator local = Communicator::local(world.mpi()->control);
   // A host is named by its lowest rank.
   int host = world.rank();
@@ -41,7 +45,7 @@ std::unique_ptr<SharedMemory> SharedMemory::over_neighbours(World& world, Patien
     return true;
   };
   int width = 1;
-  while (2 * width <= world.size() && aligned(2 * width)) width *= 2;
+  while (2 * width <= std::min(world.size(), max_neighbours) && aligned(2 * width)) width *= 2;
   if (width == 1) return nullptr;
   MPI_Comm neighbours;
   check(MPI_Comm_split(world.mpi()->control, world.rank() / width, world.rank(), &neighbours),

@@ -19,6 +19,8 @@ class SharedWindow {
   ~SharedWindow();
   SharedWindow(const SharedWindow&) = delete;
   SharedWindow& operator=(const SharedWindow&) = delete;
+  static constexpr size_t kAlignment = 64;
+  /// Aligned to kAlignment.
   std::byte* of(int rank) const;
 
  private:
@@ -33,7 +35,7 @@ class SharedMemory {
  public:
   /// For all ranks together. Null on every rank when no two neighbours share a host. `patience` must outlive
   /// it.
-  static std::unique_ptr<SharedMemory> over_neighbours(World& world, Patience& patience);
+  static std::unique_ptr<SharedMemory> over_neighbours(World& world, Patience& patience, int max_neighbours);
 
   int size() const { return size_; }
   /// Each rank ends with the neighbours' sum in tree_segment(count, rank, size()).

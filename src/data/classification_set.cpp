@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kSeeFormat = "docs/data-format.md says what a data file holds";
 /// Decoded chunks that an order's window may hold; as many again are kept for the window before and after.
-constexpr int64_t kWindowBytes = int64_t{16} << 20;
+constexpr int64_t kWindowBytes = int64_t{8} << 20;
 
 /// All labels, whole and not negative. Throws UserError naming the row.
 std::vector<int32_t> read_labels(const std::string& path, const Hdf5Dataset& set) {
@@ -138,12 +138,14 @@ void ClassificationSet::Impl::choose_path() {
   std::string obstacle = stored.kind == StorageLayout::Kind::chunked      ? chunk_obstacle(*images)
                          : stored.kind == StorageLayout::Kind::contiguous ? "external or unwritten storage"
                                                                           : "compact or virtual storage";
-  if (stored.kind == StorageLayout::Kind::chunked) {
-    chunk_rows = std::min(stored.chunk[0], num_samples);
-    const int64_t chunk_count = (num_samples + chunk_rows - 1) / chunk_rows;
+  const int64_t rows = stored.kind == StorageLayout::Kind::chunked ? std::min(stored.chunk[0], num_samples) : 1;
+  int64_t cached = 2;
+  if (rows > 1) {
+    chunk_rows = rows;
+    const int64_t chunk_count = (num_samples + rows - 1) / rows;
     window_chunks = std::clamp<int64_t>(kWindowBytes / (stored.chunk[0] * image.bytes()), 1, chunk_count);
+    cached = 2 * window_chunks;
   }
-  const int64_t cached = 2 * window_chunks;
   if (obstacle.empty()) {
     std::string filters;
     for (const Filter& filter : stored.filters) filters += (filters.empty() ? ", " : " + ") + filter.name;

@@ -125,12 +125,21 @@ void Lowering::prepend(std::unique_ptr<Kernel> kernel) {
   extra_kernels.push_back(std::move(kernel));
 }
 
+// Flattening is a change of name only in the plain layout: [N, C * H * W] is [N, C, H, W] there.
+static memory::desc as_4d(const memory::desc& flat, const memory::desc& other) {
+  if (dims_of(flat).size() == dims_of(other).size()) return flat;
+  return {dims_of(other), memory::data_type::f32, memory::format_tag::nchw};
+}
+
 Tensor Lowering::convert(const Tensor& t, const memory::desc& md) {
-  if (t.md == md) return t;
   use(t);
-  Tensor to{md, scratch(md.get_size())};
-  prepend(std::make_unique<ReorderKernel>(t, to, *this));
-  return to;
+  const bool flattens = dims_of(t.md).size() > dims_of(md).size(), unflattens = dims_of(t.md).size() < dims_of(md).size();
+  const Tensor from{unflattens ? as_4d(t.md, md) : t.md, t.slot};
+  const memory::desc to_md = flattens ? as_4d(md, t.md) : md;
+  if (from.md == to_md) return {md, t.slot};
+  const Tensor to{to_md, scratch(to_md.get_size())};
+  prepend(std::make_unique<ReorderKernel>(from, to, *this));
+  return {md, to.slot};
 }
 
 bool Lowering::wants_gradient(nn::ValueId v) const {

@@ -141,7 +141,7 @@ TEST_F(JobTest, DefaultsReadBackToo) {
 }
 
 TEST_F(JobTest, HashFollowsWhatChangesTheResultAlone) {
-  const std::vector<std::string> local = {"data.threads", "data.prefetch", "parallel.timeout",
+  const std::vector<std::string> local = {"data.train",   "data.eval",     "data.threads", "data.prefetch", "parallel.timeout",
                                           "run.dir",      "run.signals",   "log.every",
                                           "log.color",    "device.name",   "device.threads"};
   const uint64_t base = job_hash(Job());

@@ -83,6 +83,15 @@ TEST_F(Safetensors, BytesDoNotDependOnTheOrderOfTensors) {
   EXPECT_EQ(write_safetensors(path_, tensors), first);
 }
 
+TEST_F(Safetensors, DataBeginsAtAMultipleOfEightWhateverTheNames) {
+  const float a[] = {1};
+  for (size_t length = 1; length <= 16; ++length) {
+    const TensorView tensors[] = {{std::string(length, 'n'), Dtype::f32, {1}, bytes_of(a)}};
+    EXPECT_EQ((write_safetensors(path_, tensors).bytes - sizeof(a)) % 8, 0u) << length;
+    EXPECT_EQ(SafetensorsFile(path_).names().front().size(), length);
+  }
+}
+
 TEST_F(Safetensors, OfNoTensorsIsAFile) {
   write_safetensors(path_, {});
   EXPECT_TRUE(SafetensorsFile(path_).tensors().empty());

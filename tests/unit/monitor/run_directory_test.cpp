@@ -87,6 +87,7 @@ TEST_F(RunDirectoryTest, APathThatCannotBeMadeIsNamedWithTheReason) {
   EXPECT_EQ(e.why(), "it is not a directory");
   e = error_of([&] { RunDirectory::claim(dir_ / "file" / "run", false); });
   EXPECT_THAT(e.headline(), HasSubstr((dir_ / "file").string()));
+  EXPECT_EQ(error_of([&] { RunDirectory::next("/proc", "cnn"); }).why(), "No such file or directory");
   EXPECT_EQ(error_of([&] { RunDirectory::next("/proc/runs", "cnn"); }).why(), "No such file or directory");
 }
 
