@@ -15,44 +15,47 @@ namespace lockstep::app {
 
 namespace fs = std::filesystem;
 
-// Weights come from --resume (a checkpoint or a run), or from model.weights.
-static std::string weights_file(const Job& job) {
-  const std::string& resume = job.checkpoint.resume;
-  if (resume != "never" && resume != "auto") {
-    const fs::path run = fs::path(resume) / monitor::kCheckpoints;
-    const checkpoint::Checkpoint c =
-        fs::exists(run) ? checkpoint::require_latest(run) : checkpoint::load_checkpoint(resume);
-    return c.path / checkpoint::kModelFile;
+// From --resume (a checkpoint with the averaged weights, where it has any: what training evaluates too), or from
+// model.weights. Returns what it took.
+static std::string load(const std::string& found, const Job& job, device::Store& store) {
+  if (found.empty()) {
+    if (job.model.weights.empty())
+      throw UserError("no checkpoint to evaluate", "--resume 'auto' finds no whole one in run.dir, or in the job's newest run",
+                      "give --run.dir, --resume PATH or --model.weights FILE");
+    train::load_weights(checkpoint::SafetensorsFile(job.model.weights), store);
+    return job.model.weights;
   }
-  if (!job.model.weights.empty()) return job.model.weights;
-  throw UserError("evaluate needs weights", "neither --resume CHECKPOINT nor --model.weights FILE is given",
-                  "give --resume runs/JOB-0001, one of its checkpoints, or a safetensors file");
+  const checkpoint::Checkpoint c = checkpoint::load_checkpoint(found, checkpoint::Verify::sizes);
+  train::load_weights(c.model(), store);
+  const bool averaged = train::load_average(c.optimizer(), store);
+  return found + (averaged ? " (averaged weights)" : "");
 }
 
 int evaluate_command(comm::World& world, const Invocation& invocation) {
   const Job& job = invocation.job;
+  world.set_timeout(job.parallel.collective.timeout);
+  monitor::Console console(stdout, color_mode(job));
   const DataSets data = open_data(world, job);
   const Placement placement = place(world, job.device.threads);
   std::unique_ptr<device::Device> device;
   std::unique_ptr<train::Replica> replica;
   std::unique_ptr<data::Loader> loader;
-  std::string file;
+  const std::string found = find_checkpoint(world, invocation, console);
+  std::string weights;
   world.together([&] {
     const int64_t micro = job.batch.micro > 0 ? job.batch.micro : kDefaultMicroBatch;
     device = device::make_cpu_device(placement.threads);
     replica = make_replica(*device, job, model_for(job, *data.eval, false), std::min(micro, data.eval->num_samples()));
-    file = weights_file(job);
-    train::load_weights(checkpoint::SafetensorsFile(file), replica->store());
+    weights = load(found, job, replica->store());
     loader = evaluation_loader(world, job, *data.eval, *replica, micro);
   });
-  require_agreement(world, job, data, *replica);
+  require_agreement(world, data, *replica);
   const double begin = monitor::steady_seconds();
   const train::Evaluation e = train::evaluate(*replica, *loader, world);
   if (world.rank() != 0) return kDone;
-  monitor::Console console;
   const auto share = [&](int64_t n) { return static_cast<double>(n) / static_cast<double>(e.count); };
   console.print(monitor::table("evaluation", {},
-                               {{"weights", file},
+                               {{"weights", weights},
                                 {"data", job.data.eval},
                                 {"samples", fmt::format("{}", e.count)},
                                 {"top-1", fmt::format("{:.4f} ({} right)", share(e.top1), e.top1)},

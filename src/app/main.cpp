@@ -7,6 +7,7 @@
 #include "app/commands.h"
 #include "app/job.h"
 #include "app/quickstart.h"
+#include "app/session.h"
 #include "comm/world.h"
 #include "core/error.h"
 
@@ -17,13 +18,14 @@ namespace {
 int run(comm::World& world, int argc, char** argv, char** env) {
   const std::map<std::string, int (*)(comm::World&, const app::Invocation&)> commands{
       {"train", app::train_command}, {"evaluate", app::evaluate_command}};
-  const std::string quickstart = app::quickstart_job(world, argc, argv);
   app::Invocation invocation;
-  world.together([&] { invocation = app::parse(argc, argv, env, quickstart); });
+  world.together([&] { invocation = app::parse(argc, argv, env, app::built_in_job()); });
+  app::require_same_job(world, invocation);
   if (invocation.help) {
     if (world.rank() == 0) std::fputs(invocation.help->c_str(), stdout);
     return kDone;
   }
+  app::give_built_in_data(world, invocation);
   return commands.at(invocation.command)(world, invocation);
 }
 

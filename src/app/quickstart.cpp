@@ -1,11 +1,9 @@
 #include "app/quickstart.h"
 
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
-#include <string_view>
 
 #include "core/error.h"
 #include "data/generate.h"
@@ -45,37 +43,41 @@ void generate(const Pair& to) {
   if (!fs::exists(to.test)) data::generate_file(to.test, options, "trainer (built-in quickstart)", true);
 }
 
-std::string with_data(std::string ini, const Pair& files) {
-  auto set = [&](const std::string& key, const fs::path& value) {
-    const size_t at = ini.find("\n" + key + " = ") + 1, end = ini.find('\n', at);
-    ini.replace(at, end - at, key + " = " + value.string());
-  };
-  set("train", files.train);
-  set("eval", files.test);
+}  // namespace
+
+std::string built_in_job() {
+  std::string ini = kQuickstartIni;
+  for (const char* line : {"\ntrain = ", "\neval = "})
+    if (const size_t at = ini.find(line); at != std::string::npos) ini.erase(at + 1, ini.find('\n', at + 1) - at - 1);
   return ini;
 }
 
-}  // namespace
-
-std::string quickstart_job(comm::World& world, int argc, const char* const* argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view a = argv[i];
-    for (std::string_view own : {"--job", "--data.train", "--help", "-h"})
-      if (a == own || a.starts_with(std::string(own) + "=")) return "";
-  }
-  if (argc > 1 && argv[1][0] != '-' && std::string_view(argv[1]) != "train") return "";
+void give_built_in_data(comm::World& world, Invocation& invocation) {
+  if (!invocation.built_in) return;
   const fs::path cache = cache_folder();
   const Pair fashion{cache / "fashion_mnist" / "train.h5", cache / "fashion_mnist" / "test.h5"};
   const Pair generated{cache / "generated" / "train.h5", cache / "generated" / "test.h5"};
   // One answer for all ranks, also where hosts do not share the folder.
-  if (!world.any(!fashion.exists())) return with_data(kQuickstartIni, fashion);
-  world.together([&] {
-    if (world.rank() == 0) generate(generated);
-  });
-  world.together([&] {
-    if (world.local_rank() == 0) generate(generated);
-  });
-  return with_data(kQuickstartIni, generated);
+  const bool packed = !world.any(!fashion.exists());
+  if (!packed) {
+    world.together([&] {
+      if (world.rank() == 0) generate(generated);
+    });
+    world.together([&] {
+      if (world.local_rank() == 0) generate(generated);
+    });
+  }
+  const Pair& data = packed ? fashion : generated;
+  train::DataOptions& job = invocation.job.data;
+  job.train = data.train.string();
+  invocation.origin["data.train"] = "built-in job";
+  if (invocation.origin["data.eval"] == "default") {
+    job.eval = data.test.string();
+    invocation.origin["data.eval"] = "built-in job";
+  }
+  if (world.rank() == 0)
+    fmt::print("no job given: the built-in quickstart job on {} in '{}'\n",
+               packed ? "Fashion-MNIST" : "a generated image set", data.train.parent_path().string());
 }
 
 }  // namespace lockstep::app

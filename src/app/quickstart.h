@@ -3,13 +3,17 @@
 
 #include <string>
 
+#include "app/job.h"
 #include "comm/world.h"
 
 namespace lockstep::app {
 
-/// The job file's text for a command line without --job: jobs/fashion_mnist.ini on Fashion-MNIST where it is packed, else on a
-/// small generated image set, which is written once, by one rank of a host, in the cache folder. Empty when the command
-/// line has a job or a training set of its own, or asks for help. All ranks together.
-std::string quickstart_job(comm::World& world, int argc, const char* const* argv);
+/// jobs/fashion_mnist.ini without its data, for parse().
+std::string built_in_job();
+
+/// Gives a built-in job its data, and says which: Fashion-MNIST where it is packed, else a small generated image set, which
+/// is written once, by one rank of a host, in the cache folder. Leaves data.eval alone where it is set. Any other job stays
+/// as it is. All ranks together.
+void give_built_in_data(comm::World& world, Invocation& invocation);
 
 }  // namespace lockstep::app

@@ -6,14 +6,19 @@
 #include <algorithm>
 #include <map>
 
+#include "app/options.h"
+#include "checkpoint/load.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "device/cpu/cpu_device.h"
+#include "monitor/run_directory.h"
 #include "train/evaluate.h"
 #include "train/model_state.h"
 #include "version.h"  // made by CMake
 
 namespace lockstep::app {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -46,7 +51,71 @@ void refuse_mismatch(const data::ClassificationSet& train, const data::Classific
                     "give files of the same classes; 'datatool info FILE' lists them");
 }
 
+void agree(comm::World& world, const std::string& what, const std::string& value, const std::string& todo) {
+  const std::vector<int> differing = world.agree(what, value);
+  if (differing.empty()) return;
+  const std::vector<std::string> all = world.all_gather(value);
+  const int other = differing.front();
+  int usual = 0;
+  while (std::ranges::find(differing, usual) != differing.end()) ++usual;
+  const UserError error("ranks disagree on " + what,
+                        fmt::format("{}: '{}'; {}: '{}'", world.name_of(usual), all[usual], comm::text_of_ranks(differing),
+                                    all[other]),
+                        todo);
+  world.all_agree_ok(&error);
+}
+
 }  // namespace
+
+void require_same_job(comm::World& world, const Invocation& invocation) {
+  if (world.size() == 1) return;
+  std::string build;
+  for (const auto& [name, version] : versions()) build += name + " " + version + "; ";
+  agree(world, "the build", build, "start the same trainer on every host");
+  agree(world, "the command", invocation.help ? "help" : invocation.command, "start every rank with the same command");
+  if (world.agree("the job", job_hash(invocation.job)).empty()) return;
+  Job job = invocation.job;
+  for (const Option& o : options(job))
+    if (o.identity) agree(world, o.key, o.get(), "start every rank with the same options, job file and environment");
+}
+
+std::string job_name(const Invocation& invocation) {
+  return invocation.job_file.empty() ? "quickstart" : fs::path(invocation.job_file).stem().string();
+}
+
+fs::path newest_run(const Invocation& invocation) {
+  if (!invocation.job.run.dir.empty()) return invocation.job.run.dir;
+  return monitor::newest_run("runs", job_name(invocation)).value_or("");
+}
+
+std::string find_checkpoint(comm::World& world, const Invocation& invocation, monitor::Console& console) {
+  const std::string& resume = invocation.job.checkpoint.resume;
+  std::string found;
+  world.together([&] {
+    if (world.rank() != 0 || resume == "never") return;
+    const fs::path run = resume == "auto" ? newest_run(invocation) : fs::path(resume);
+    const fs::path checkpoints = run / monitor::kCheckpoints;
+    if (resume == "auto") {
+      if (run.empty()) return;
+      const checkpoint::Latest latest = checkpoint::find_latest(checkpoints);
+      for (const checkpoint::Damaged& d : latest.damaged)
+        console.print(monitor::warning(
+            fmt::format("checkpoint '{}' is damaged and passed over\n  {}", d.path.string(), d.why), console.color()));
+      if (latest.checkpoint) found = latest.checkpoint->path.string();
+    } else if (fs::exists(checkpoints)) {
+      found = checkpoint::require_latest(checkpoints).path;
+    } else {
+      found = checkpoint::load_checkpoint(run).path;
+    }
+  });
+  return world.broadcast(found);
+}
+
+monitor::ColorMode color_mode(const Job& job) {
+  return job.log.color == "always"  ? monitor::ColorMode::always
+         : job.log.color == "never" ? monitor::ColorMode::never
+                                    : monitor::ColorMode::automatic;
+}
 
 Placement place(comm::World& world, int wanted_threads) {
   struct Mine {
@@ -123,32 +192,11 @@ std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& j
   return loader;
 }
 
-namespace {
-
-void agree(comm::World& world, const std::string& what, const std::string& value, const std::string& todo) {
-  const std::vector<int> differing = world.agree(what, value);
-  if (differing.empty()) return;
-  const std::vector<std::string> all = world.all_gather(value);
-  const int other = differing.front();
-  int usual = 0;
-  while (std::ranges::find(differing, usual) != differing.end()) ++usual;
-  const UserError error("ranks disagree on " + what,
-                        fmt::format("{}: '{}'; {}: '{}'", world.name_of(usual), all[usual], comm::text_of_ranks(differing),
-                                    all[other]),
-                        todo);
-  world.all_agree_ok(&error);
-}
-
-}  // namespace
-
-void require_agreement(comm::World& world, const Job& job, const DataSets& data, train::Replica& replica) {
+void require_agreement(comm::World& world, const DataSets& data, train::Replica& replica) {
   if (world.size() == 1) return;
-  std::string build;
-  for (const auto& [name, version] : versions()) build += name + " " + version + "; ";
-  agree(world, "the build", build, "start the same trainer on every host");
-  agree(world, "the job", hex64(job_hash(job)), "start every rank with the same options, job file and environment");
   for (const auto& [key, set] : {std::pair{"data.train", &data.train}, {"data.eval", &data.eval}})
-    if (*set) agree(world, std::string("the contents of ") + key, (*set)->content_hash(), "give every host the same file");
+    agree(world, std::string("the contents of ") + key, *set ? "xxh3 " + (*set)->content_hash() : "none",
+          "give every rank the same file");
 
   // All parameters at once; one by one only to say which.
   device::Store& store = replica.store();

@@ -1,6 +1,8 @@
 // What training and evaluating set up alike: data, device, replica, and the agreement of all ranks on them.
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +19,20 @@
 #include "train/replica.h"
 
 namespace lockstep::app {
+
+/// Throws AgreedExit on all ranks unless they run the same build, command and job; the message names the first option that
+/// differs, the ranks and both values.
+void require_same_job(comm::World& world, const Invocation& invocation);
+
+/// What runs/NAME-NNNN are called: the job file's name.
+std::string job_name(const Invocation& invocation);
+/// The run that `--resume auto` means: run.dir, or the job's newest under runs/; empty where there is none.
+std::filesystem::path newest_run(const Invocation& invocation);
+/// Path of the checkpoint that checkpoint.resume names; empty for `never`, and where `auto` finds none. Rank 0 looks and
+/// verifies, and names damaged ones that `auto` passes over on `console`; all ranks take its answer.
+std::string find_checkpoint(comm::World& world, const Invocation& invocation, monitor::Console& console);
+
+monitor::ColorMode color_mode(const Job& job);
 
 /// Where each rank computes.
 struct Placement {
@@ -44,9 +60,9 @@ std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& 
 std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job, const data::ClassificationSet& set,
                                                 train::Replica& replica, int64_t micro_batch);
 
-/// Throws AgreedExit on all ranks unless they agree on build, job, data and every parameter's name, shape, layout and value;
-/// the message names the first that differs, the ranks and both values.
-void require_agreement(comm::World& world, const Job& job, const DataSets& data, train::Replica& replica);
+/// Throws AgreedExit on all ranks unless they agree on the data and every parameter's name, shape, layout and value; the
+/// message names the first that differs, the ranks and both values.
+void require_agreement(comm::World& world, const DataSets& data, train::Replica& replica);
 
 /// Versions of what computed, for checkpoints and summaries.
 std::map<std::string, std::string> versions();

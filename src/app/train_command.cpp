@@ -29,7 +29,7 @@ namespace {
 class TrainCommand {
  public:
   TrainCommand(comm::World& world, const Invocation& invocation)
-      : world_(world), in_(invocation), job_(invocation.job), console_(stdout, color_mode()) {}
+      : world_(world), in_(invocation), job_(invocation.job), console_(stdout, color_mode(invocation.job)) {}
 
   int run() {
     world_.set_timeout(job_.parallel.collective.timeout);
@@ -37,21 +37,15 @@ class TrainCommand {
     data_ = open_data(world_, job_);
     placement_ = place(world_, job_.device.threads);
     world_.together([&] { build(); });
-    find_checkpoint();
+    resume();
     world_.together([&] { start_state(); });
+    require_agreement(world_, data_, *replica_);
     claim_directory();
-    require_agreement(world_, job_, data_, *replica_);
-    if (root()) directory_->keep();
     return go();
   }
 
  private:
   bool root() const { return world_.rank() == 0; }
-  monitor::ColorMode color_mode() const {
-    return job_.log.color == "always"  ? monitor::ColorMode::always
-           : job_.log.color == "never" ? monitor::ColorMode::never
-                                       : monitor::ColorMode::automatic;
-  }
   void warn(const std::string& text) { console_.print(monitor::warning(text, console_.color())); }
 
   void plan_batches() {
@@ -96,36 +90,17 @@ class TrainCommand {
     optimizer_ = std::make_unique<train::Optimizer>(*device_, replica_->store(), job_.optim, job_.train.ema_decay);
   }
 
-  // The checkpoint to go on from. Rank 0 looks and verifies; all take its answer.
-  void find_checkpoint() {
-    const std::string& resume = job_.checkpoint.resume;
-    std::string found;
+  void resume() {
+    const bool automatic = job_.checkpoint.resume == "auto";
     world_.together([&] {
-      if (!root() || resume == "never") return;
-      if (resume == "auto") {
-        std::optional<fs::path> run;
-        if (!job_.run.dir.empty()) run = job_.run.dir;
-        else run = monitor::newest_run("runs", job_name());
-        if (run) found = newest_in(*run / monitor::kCheckpoints, run_dir_ = *run);
-      } else if (fs::exists(fs::path(resume) / monitor::kCheckpoints)) {
-        found = checkpoint::require_latest(fs::path(resume) / monitor::kCheckpoints).path;
-      } else {
-        found = checkpoint::load_checkpoint(resume).path;
-      }
+      if (!root() || !automatic) return;
+      run_dir_ = newest_run(in_);
+      if (!run_dir_.empty()) checkpoint::clean_stale(run_dir_ / monitor::kCheckpoints);
     });
-    resumed_from_ = world_.broadcast(found);
-    if (root() && resume == "auto")
+    resumed_from_ = find_checkpoint(world_, in_, console_);
+    if (root() && automatic)
       console_.print(resumed_from_.empty() ? "resume auto: no checkpoint found, starting anew"
                                            : "resume auto: going on from '" + resumed_from_ + "'");
-  }
-
-  std::string newest_in(const fs::path& checkpoints, const fs::path& run) {
-    if (!fs::exists(run)) return "";
-    checkpoint::clean_stale(checkpoints);
-    checkpoint::Latest latest = checkpoint::find_latest(checkpoints);
-    for (const checkpoint::Damaged& d : latest.damaged)
-      warn(fmt::format("checkpoint '{}' is damaged and passed over\n  {}", d.path.string(), d.why));
-    return latest.checkpoint ? latest.checkpoint->path.string() : "";
   }
 
   void start_state() {
@@ -141,6 +116,8 @@ class TrainCommand {
     require_same_run(c.state);
     train::load_tensors(c.model(), c.optimizer(), store, *optimizer_);
     position_ = {c.state.step, c.state.skipped_steps, {static_cast<uint64_t>(c.state.epoch), c.state.batch}};
+    if (auto samples = c.state.values.find(train::kSamplesValue); samples != c.state.values.end())
+      position_.samples = static_cast<int64_t>(samples->second);
   }
 
   // What a cursor and a tree of shards mean must not change under a run.
@@ -159,16 +136,13 @@ class TrainCommand {
       same("the content of data.train", hash->second, data_.train->content_hash());
   }
 
-  std::string job_name() const { return in_.job_file.empty() ? "quickstart" : fs::path(in_.job_file).stem().string(); }
-
   void claim_directory() {
     world_.together([&] {
       if (!root()) return;
-      if (!job_.run.dir.empty() || !run_dir_.empty())
-        directory_.emplace(monitor::RunDirectory::claim(run_dir_.empty() ? fs::path(job_.run.dir) : run_dir_,
-                                                        job_.checkpoint.resume != "never"));
+      if (const fs::path dir = run_dir_.empty() ? fs::path(job_.run.dir) : run_dir_; dir.empty())
+        directory_.emplace(monitor::RunDirectory::next("runs", job_name(in_)));
       else
-        directory_.emplace(monitor::RunDirectory::next("runs", job_name()));
+        directory_.emplace(monitor::RunDirectory::claim(dir, job_.checkpoint.resume == "auto" || goes_on_in(dir)));
       const size_t state = replica_->store().values().size_bytes() + optimizer_->bytes();
       directory_->probe(2 * state + (1 << 20));
       log_ = std::make_unique<monitor::MetricsLog>(directory_->path() / monitor::kMetricsFile, position_.step);
@@ -176,7 +150,14 @@ class TrainCommand {
           checkpoint::SaverOptions{directory_->path() / monitor::kCheckpoints,
                                    {static_cast<int>(job_.checkpoint.keep), job_.checkpoint.best == "none" ? "" : job_.checkpoint.best},
                                    {}});
+      directory_->keep();
     });
+  }
+
+  // Whether the checkpoint to go on from is one of this run's own.
+  bool goes_on_in(const fs::path& dir) const {
+    std::error_code ignored;
+    return !resumed_from_.empty() && fs::equivalent(fs::path(resumed_from_).parent_path(), dir / monitor::kCheckpoints, ignored);
   }
 
   monitor::Header header() const {
@@ -233,6 +214,7 @@ class TrainCommand {
     const train::StopSignals signals(job_.run.signals);
     train::LoopOptions options{job_.train, job_.optim.lr, job_.schedule, job_.checkpoint, job_.log.every, "img",
                                checkpoint_state()};
+    if (root() && goes_on_in(directory_->path())) options.saved_step = position_.step;
     const train::LoopParts parts{world_,      *replica_,    *optimizer_, *step_,
                                  *train_,     eval_.get(),  saver_.get(), root() ? &console_ : nullptr,
                                  log_.get(),  signals};
@@ -240,8 +222,11 @@ class TrainCommand {
     const uint64_t peak = monitor::peak_host_bytes();
     uint64_t peak_all = 0;
     for (uint64_t p : world_.all_gather_values(peak)) peak_all = std::max(peak_all, p);
-    if (root()) finish(result, peak_all);
-    world_.barrier();
+    world_.together([&] {
+      if (!root()) return;
+      finish(result, peak_all);
+      if (options.saved_step != result.position.step) require_saved(result.position.step);
+    });
     return result.stopped ? kStoppedRequeue : kDone;
   }
 
@@ -256,7 +241,7 @@ class TrainCommand {
     s.steps = r.position.step;
     const double batches = static_cast<double>(train_->order().batches_per_epoch());
     s.epochs = static_cast<double>(r.position.cursor.epoch) + static_cast<double>(r.position.cursor.batch) / batches;
-    s.samples = r.samples;
+    s.samples = r.position.samples;
     s.train_loss = r.train_loss;
     s.eval = r.eval;
     s.params_hash = train::params_hash(replica_->store(), replica_->store().values());
@@ -269,7 +254,8 @@ class TrainCommand {
     s.skipped_steps = r.position.skipped;
     s.resumed_from = resumed_from_;
     const fs::path dir = directory_->path();
-    monitor::write_summary(dir / monitor::kSummaryFile, s);
+    // A run that was finished already keeps its summary.
+    if (r.time.steps > 0 || !fs::exists(dir / monitor::kSummaryFile)) monitor::write_summary(dir / monitor::kSummaryFile, s);
     std::vector<std::pair<std::string, std::string>> written{{"summary", (dir / monitor::kSummaryFile).string()},
                                                              {"metrics", (dir / monitor::kMetricsFile).string()}};
     if (const fs::path last = saver_->last_committed(); !last.empty()) written.emplace_back("checkpoint", last.string());
@@ -277,6 +263,14 @@ class TrainCommand {
     if (r.stopped)
       console_.print(fmt::format("stopped on request at step {}; go on with: --resume auto --run.dir {}", r.position.step,
                                  dir.string()));
+  }
+
+  void require_saved(int64_t step) const {
+    if (saver_->last_committed().filename() == checkpoint::step_name(step)) return;
+    throw UserError(fmt::format("the run ended at step '{}' without its last checkpoint", step),
+                    "it could not be written, as the warning above says",
+                    fmt::format("make room in '{0}', then go on from the last whole one: --resume auto --run.dir '{0}'",
+                                directory_->path().string()));
   }
 
   comm::World& world_;

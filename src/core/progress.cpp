@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/terminal.h"
 #include "core/text.h"
 
 namespace lockstep {
@@ -16,7 +17,7 @@ Progress::Progress(std::string what, uint64_t total, std::string unit)
     : what_(std::move(what)),
       unit_(std::move(unit)),
       total_(total),
-      terminal_(isatty(STDERR_FILENO)),
+      terminal_(on_terminal(STDERR_FILENO)),
       start_(Clock::now()),
       last_(start_) {}
 

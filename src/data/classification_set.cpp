@@ -138,7 +138,8 @@ void ClassificationSet::Impl::choose_path() {
   std::string obstacle = stored.kind == StorageLayout::Kind::chunked      ? chunk_obstacle(*images)
                          : stored.kind == StorageLayout::Kind::contiguous ? "external or unwritten storage"
                                                                           : "compact or virtual storage";
-  const int64_t rows = stored.kind == StorageLayout::Kind::chunked ? std::min(stored.chunk[0], num_samples) : 1;
+  const int64_t rows =
+      stored.kind == StorageLayout::Kind::chunked ? std::min(stored.chunk[0], num_samples) : 1;
   int64_t cached = 2;
   if (rows > 1) {
     chunk_rows = rows;

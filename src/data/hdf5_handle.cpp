@@ -8,9 +8,11 @@ namespace lockstep::data {
 
 static_assert(std::is_same_v<hid_t, int64_t>);
 
-/// Local to the process as the library's own state is.
+/// Local to the process as the library's own state is. Its exit handler is not wanted: every handle here is
+/// closed by its owner, and after a close that failed (a broken disk) the handler touches freed memory.
 static std::recursive_mutex& library_mutex() {
   static std::recursive_mutex mutex;
+  [[maybe_unused]] static const herr_t no_exit_handler = H5dont_atexit();
   return mutex;
 }
 

@@ -20,7 +20,7 @@ std::vector<uint8_t> read_maybe_gzip(const std::string& path) {
   std::unique_ptr<libdeflate_decompressor, Free> decompressor(libdeflate_alloc_decompressor());
   // The last four bytes give the size of the last member, modulo 2^32: a first guess, no more.
   uint64_t guess = 0;
-  for (size_t i = 0; i < std::min<size_t>(4, stored.size()); ++i)
+  for (size_t i = 0; stored.size() >= 4 && i < 4; ++i)
     guess |= uint64_t{stored[stored.size() - 4 + i]} << (8 * i);
   constexpr uint64_t kMaxRatio = 1032;  // of deflate
   const uint64_t most = stored.size() * kMaxRatio;

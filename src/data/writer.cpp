@@ -39,6 +39,8 @@ struct ClassificationWriter::Impl {
   Impl(const std::string& path, const WriterOptions& options);
   ~Impl();
 
+  void create();
+
   /// Throws unless `ok`, with the reason that the library gives.
   void check(bool ok, const std::string& what) const;
   Hdf5Handle create_dataset(const std::string& name, const std::vector<hsize_t>& shape, hid_t type,
@@ -69,7 +71,11 @@ ClassificationWriter::Impl::Impl(const std::string& p, const WriterOptions& o)
       options(o),
       shuffle(static_cast<uint64_t>(o.num_samples), {o.shuffle_seed, 0, 0, Purpose::shuffle, kWriterShuffle}),
       sum(static_cast<size_t>(o.image.channels)),
-      sum_of_squares(static_cast<size_t>(o.image.channels)) {
+      sum_of_squares(static_cast<size_t>(o.image.channels)) {}
+
+/// Apart from the constructor, so that the destructor cleans up when it fails.
+void ClassificationWriter::Impl::create() {
+  const WriterOptions& o = options;
   if (o.num_samples < 1 || o.image.bytes() < 1 || o.class_names.empty())
     throw UserError(fmt::format("file '{}' would hold no samples", path),
                     fmt::format("'{}' images of '{}' x '{}' x '{}', '{}' classes", o.num_samples,
@@ -206,7 +212,9 @@ void ClassificationWriter::Impl::number_attributes() {
 }
 
 ClassificationWriter::ClassificationWriter(const std::string& path, const WriterOptions& options)
-    : impl_(std::make_unique<Impl>(path, options)) {}
+    : impl_(std::make_unique<Impl>(path, options)) {
+  impl_->create();
+}
 
 ClassificationWriter::~ClassificationWriter() = default;
 

@@ -1,11 +1,12 @@
 #include "monitor/table.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+
+#include "core/terminal.h"
 
 namespace lockstep::monitor {
 
@@ -22,7 +23,7 @@ bool use_color(ColorMode mode, bool terminal, const char* no_color, const char* 
 }
 
 bool use_color(ColorMode mode, int fd) {
-  return use_color(mode, isatty(fd) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
+  return use_color(mode, on_terminal(fd), std::getenv("NO_COLOR"), std::getenv("TERM"));
 }
 
 static bool is_number(const std::string& cell) { return !cell.empty() && cell[0] >= '0' && cell[0] <= '9'; }

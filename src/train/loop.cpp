@@ -24,6 +24,7 @@ class Loop {
         at_(position),
         steps_per_epoch_(parts.train.order().batches_per_epoch()),
         total_steps_(total_steps(options.train, steps_per_epoch_)),
+        last_saved_(options.saved_step),
         began_(monitor::steady_seconds()) {}
 
   LoopResult run() {
@@ -80,6 +81,7 @@ class Loop {
     weight_sum_ += outcome.metrics.weight_sum;
     interval_samples_ += static_cast<int64_t>(outcome.metrics.samples);
     samples_ += static_cast<int64_t>(outcome.metrics.samples);
+    at_.samples += static_cast<int64_t>(outcome.metrics.samples);
     outcome.taken ? void(skips_in_a_row_ = 0) : skipped(outcome);
 
     if (at_.step % o_.log_every == 0) report_interval(false);
@@ -97,11 +99,14 @@ class Loop {
     const std::string why = outcome.metrics.weight_sum > 0
                                 ? fmt::format("the gradient of '{}' is not finite", parameter)
                                 : std::string("no sample of its batch weighs anything");
-    if (++skips_in_a_row_ >= kSkipLimit)
-      throw UserError(fmt::format("training diverged: steps {} to {} were all skipped", at_.step - kSkipLimit, at_.step - 1),
-                      fmt::format("at the last of them {}; its loss was {}", why,
-                                  outcome.metrics.loss_sum / outcome.metrics.weight_sum),
-                      fmt::format("lower optim.lr (now '{}'), lengthen schedule.warmup, or set optim.clip_norm", o_.base_lr));
+    if (++skips_in_a_row_ >= kSkipLimit) {
+      const UserError error(
+          fmt::format("training diverged: steps '{}' to '{}' were all skipped", at_.step - kSkipLimit, at_.step - 1),
+          fmt::format("at the last of them {}; its loss was '{}'", why,
+                      outcome.metrics.loss_sum / outcome.metrics.weight_sum),
+          fmt::format("lower optim.lr (now '{}'), lengthen schedule.warmup, or set optim.clip_norm", o_.base_lr));
+      p_.world.all_agree_ok(&error);
+    }
     if (p_.console && skips_in_a_row_ <= 3)
       p_.console->print(monitor::warning(fmt::format("step {} was skipped: {}", at_.step - 1, why), p_.console->color()));
   }
@@ -180,6 +185,7 @@ class Loop {
     snapshot.state.skipped_steps = at_.skipped;
     snapshot.state.epoch = static_cast<int64_t>(at_.cursor.epoch);
     snapshot.state.batch = at_.cursor.batch;
+    snapshot.state.values[kSamplesValue] = static_cast<double>(at_.samples);
     if (last_eval_ && last_eval_->step == at_.step && o_.checkpoint.best != "none") {
       const std::string& name = o_.checkpoint.best;
       const double value = name == "loss" ? last_eval_->loss : name == "top5" ? last_eval_->top5 : last_eval_->top1;
@@ -191,9 +197,8 @@ class Loop {
   void tell_failures() {
     if (!p_.console) return;
     if (p_.saver)
-      if (auto failure = p_.saver->take_failure()) {
+      if (auto failure = p_.saver->take_failure())
         p_.console->print(monitor::warning(failure->what(), p_.console->color()));
-      }
     if (p_.log)
       if (auto failure = p_.log->take_failure()) p_.console->print(monitor::warning(*failure, p_.console->color()));
   }
@@ -207,10 +212,11 @@ class Loop {
   const LoopOptions& o_;
   Position at_;
   const int64_t steps_per_epoch_, total_steps_;
+  int64_t last_saved_;
   const double began_;
   monitor::PhaseTimer timer_;
-  double lr_ = 0, gradient_norm_ = 0, loss_sum_ = 0, weight_sum_ = 0, last_loss_ = 0;
-  int64_t interval_samples_ = 0, samples_ = 0, last_saved_ = -1;
+  double lr_ = 0, gradient_norm_ = 0, loss_sum_ = 0, weight_sum_ = 0, last_loss_ = std::numeric_limits<double>::quiet_NaN();
+  int64_t interval_samples_ = 0, samples_ = 0;
   int skips_in_a_row_ = 0;
   bool stop_voted_ = false;
   std::optional<monitor::EvaluationMetrics> last_eval_;

@@ -23,6 +23,7 @@ struct Position {
   int64_t step = 0;     ///< steps done, taken and skipped
   int64_t skipped = 0;  ///< of these, steps that changed nothing; the schedule stands at the rest
   data::Cursor cursor;  ///< the next global batch
+  int64_t samples = 0;  ///< trained on since the run began
   int64_t taken() const { return step - skipped; }
 };
 
@@ -49,12 +50,13 @@ struct LoopOptions {
   int64_t log_every = 50;
   std::string unit = "img";      ///< what a sample is called
   checkpoint::State state;       ///< what every checkpoint of this run says: job, seed, hashes, ...
+  int64_t saved_step = -1;       ///< of the checkpoint that the run's directory holds already; -1: none
 };
 
 struct LoopResult {
   Position position;
   bool stopped = false;  ///< a signal ended it, after a checkpoint: exit 3
-  double train_loss = 0;
+  double train_loss = 0;  ///< NaN when no step was made
   std::optional<monitor::EvaluationMetrics> eval;  ///< the last
   int64_t samples = 0;                             ///< trained on in this process
   monitor::PhaseTotals time;
@@ -64,7 +66,10 @@ struct LoopResult {
 /// Steps until which the run goes: the first of train.steps and train.epochs; 0 when neither is set.
 int64_t total_steps(const TrainOptions& options, int64_t steps_per_epoch);
 
-/// All ranks together. Throws UserError when fifty steps in a row were not finite.
+/// Name of Position::samples in checkpoint::State::values.
+inline constexpr const char* kSamplesValue = "samples";
+
+/// All ranks together. Throws AgreedExit when fifty steps in a row were not finite.
 LoopResult run_loop(const LoopParts& parts, const LoopOptions& options, Position position);
 
 }  // namespace lockstep::train

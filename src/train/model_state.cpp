@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char* kMeanSuffix = ".running_mean";
 constexpr const char* kCounter = ".num_batches_tracked";
+constexpr const char* kAverage = "ema.";
 
 std::vector<std::string> counters(const device::Store& store) {
   std::vector<std::string> names;
@@ -100,6 +101,24 @@ void load_weights(const SafetensorsFile& file, device::Store& store) {
   std::erase_if(expected, [&](const TensorSpec& s) { return s.name.ends_with(kCounter) && !file.find(s.name); });
   checkpoint::require_weights(file, expected);
   load_model(file, store);
+}
+
+bool load_average(const SafetensorsFile& state, device::Store& store) {
+  std::vector<TensorSpec> average;
+  for (const device::ParameterSlot& p : store.parameters()) average.push_back({kAverage + p.name, p.shape});
+  if (!state.find(average.front().name)) return false;
+  // The moments beside it do not matter here.
+  for (const checkpoint::TensorView& t : state.tensors())
+    if (!t.name.starts_with(kAverage)) average.push_back({t.name, t.shape, t.dtype});
+  checkpoint::require_same_model(state, average);
+  std::vector<float> logical;
+  for (const device::ParameterSlot& p : store.parameters()) {
+    logical.resize(p.shape.count());
+    checkpoint::to_f32(*state.find(kAverage + p.name), logical);
+    store.pack(p, logical, store.values());
+  }
+  store.refresh_copies();
+  return true;
 }
 
 }  // namespace lockstep::train

@@ -28,5 +28,8 @@ void load_tensors(const checkpoint::SafetensorsFile& model, const checkpoint::Sa
 /// Anyone's weights to start from, in any floating dtype, with or without counters. Throws UserError listing every name
 /// that is missing, extra or misshapen.
 void load_weights(const checkpoint::SafetensorsFile& file, device::Store& store);
+/// Puts the averaged weights of a checkpoint's optimizer state in place of the parameters; false where it keeps none.
+/// load_weights() comes first: it checks the model. Throws UserError.
+bool load_average(const checkpoint::SafetensorsFile& state, device::Store& store);
 
 }  // namespace lockstep::train

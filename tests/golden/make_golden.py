@@ -17,10 +17,10 @@ import pathlib
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.numpy import save_file
+
+from fixture import save_fixture
 
 OUT = pathlib.Path(__file__).parent / "ops"
-ATTRIBUTES = ("kernel", "stride", "padding", "dilation")
 
 
 def random(rng, *shape, scale=1.0):
@@ -40,7 +40,7 @@ def save(name, op, tensors, **attributes):
     for key, value in tensors.items():
         value = value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
         arrays[key] = np.ascontiguousarray(value.astype(np.float32 if value.dtype.kind == "f" else np.int32))
-    save_file(arrays, OUT / f"{name}.safetensors", metadata=meta)
+    save_fixture(OUT / f"{name}.safetensors", arrays, meta)
 
 
 def case(name, op, inputs, forward, rng, extra=lambda leaves: {}, **attributes):

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import torchvision
-from safetensors.numpy import save_file
 
 import formula
+from fixture import save_fixture
 
 OUT = pathlib.Path(__file__).parent / "networks"
 BATCH, SHAPE, CLASSES, SAMPLES, SALTS = 4, (3, 64, 64), 10, 8, 40
@@ -97,13 +97,13 @@ def make(name):
           f"torch float32 differs by at most {worst:.1e} of a gradient's norm")
 
     running = np.array([np.linalg.norm(b.numpy()) for n, b in net.named_buffers() if "running" in n])
-    save_file({"logits": logits, "loss": np.array(loss), "grad_norm": norms, "grad_projection": projections,
-               "grad_samples": samples, "running_norm": running},
-              OUT / f"{name}.safetensors",
-              metadata={"model": name, "salt": salt, "batch": str(BATCH), "classes": str(CLASSES),
-                        "shape": ",".join(map(str, SHAPE)), "margin": f"{margins[salt]:.3g}",
-                        "parameters": ",".join(gradients),
-                        "buffers": ",".join(n for n, _ in net.named_buffers() if "running" in n)})
+    save_fixture(OUT / f"{name}.safetensors",
+                 {"logits": logits, "loss": np.array(loss), "grad_norm": norms, "grad_projection": projections,
+                  "grad_samples": samples, "running_norm": running},
+                 {"model": name, "salt": salt, "batch": str(BATCH), "classes": str(CLASSES),
+                  "shape": ",".join(map(str, SHAPE)), "margin": f"{margins[salt]:.3g}",
+                  "parameters": ",".join(gradients),
+                  "buffers": ",".join(n for n, _ in net.named_buffers() if "running" in n)})
 
 
 def list_tensors():

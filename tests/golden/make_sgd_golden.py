@@ -16,9 +16,9 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from safetensors.numpy import save_file
 
 import formula
+from fixture import save_fixture
 
 OUT = pathlib.Path(__file__).parent / "networks"
 STEPS, MICRO, SHARDS, CLASSES, SHAPE = 20, 16, 2, 10, (1, 28, 28)
@@ -89,9 +89,9 @@ if __name__ == "__main__":
     print(f"torch float32: losses differ by at most {np.max(np.abs(single[0] - double[0])):.1e}, parameters by "
           f"{max(np.linalg.norm(single[1][n] - p) / np.linalg.norm(p) for n, p in double[1].items()):.1e} of their norm")
     losses, parameters, running = double
-    save_file({"losses": losses, "parameter_norm": norms(parameters), "parameter_projection": projections(parameters),
-               "running_norm": norms(running), "running_projection": projections(running)},
-              OUT / "cnn_sgd.safetensors",
-              metadata={"model": "cnn", "micro": str(MICRO), "shards": str(SHARDS), "classes": str(CLASSES),
-                        "lr": str(LR), "momentum": str(MOMENTUM), "weight_decay": str(DECAY),
-                        "parameters": ",".join(parameters), "buffers": ",".join(running)})
+    save_fixture(OUT / "cnn_sgd.safetensors",
+                 {"losses": losses, "parameter_norm": norms(parameters), "parameter_projection": projections(parameters),
+                  "running_norm": norms(running), "running_projection": projections(running)},
+                 {"model": "cnn", "micro": str(MICRO), "shards": str(SHARDS), "classes": str(CLASSES),
+                  "lr": str(LR), "momentum": str(MOMENTUM), "weight_decay": str(DECAY),
+                  "parameters": ",".join(parameters), "buffers": ",".join(running)})

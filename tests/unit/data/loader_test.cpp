@@ -159,6 +159,32 @@ TEST_F(LoaderTest, SameFloatsAtAnyThreadCountAndPrefetch) {
   }
 }
 
+TEST_F(LoaderTest, ASampleLooksTheSameInAnyMicroBatchAndWorld) {
+  const ClassificationSet set = make(48);
+  const Order order = make_order(set, 8, 9, true);
+  auto by_position = [&](int64_t m, int64_t devices) {
+    std::map<std::pair<uint64_t, uint64_t>, std::vector<float>> images;  // by epoch and row
+    const int64_t shards = 8 / m, a = shards / devices;
+    for (int64_t d = 0; d < devices; ++d) {
+      Loader loader(set, order, kAugmented,
+                    {.micro_batch = m, .shards_per_step = shards, .first_shard = d * a, .num_shards = a});
+      for (int64_t i = 0; i < 2 * order.batches_per_epoch() * a; ++i) {
+        const Seen seen = copy(loader, *loader.next());
+        for (size_t k = 0; k < seen.rows.size(); ++k)
+          images[{seen.cursor.epoch, seen.rows[k]}] = {
+              seen.images.begin() + static_cast<ptrdiff_t>(16 * k),
+              seen.images.begin() + static_cast<ptrdiff_t>(16 * k + 16)};
+      }
+    }
+    return images;
+  };
+  const auto wanted = by_position(8, 1);
+  EXPECT_EQ(wanted.size(), 96u);
+  EXPECT_EQ(by_position(2, 1), wanted);
+  EXPECT_EQ(by_position(2, 4), wanted);
+  EXPECT_EQ(by_position(1, 8), wanted);
+}
+
 TEST_F(LoaderTest, LargeImagesAreSharedAmongWorkersInOrder) {
   write_file(folder / "large.h5", {.image_shape = {9, 128, 128, 3}});
   const ClassificationSet set(folder / "large.h5");

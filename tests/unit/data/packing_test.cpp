@@ -187,7 +187,8 @@ TEST_F(PackingTest, PackIdxWritesEverySampleWithItsLabel) {
     EXPECT_EQ(set.class_names(), (std::vector<std::string>{"0", "1", "2", "3"}));
     std::map<std::string, int32_t> wanted;
     const Bytes all = pixels(60, 20);
-    for (int32_t r = 0; r < 60; ++r) wanted[std::string(all.begin() + 20 * r, all.begin() + 20 * r + 20)] = r % 4;
+    for (int32_t r = 0; r < 60; ++r)
+      wanted[std::string(all.begin() + 20 * r, all.begin() + 20 * r + 20)] = r % 4;
     Bytes image(20);
     for (uint64_t r = 0; r < 60; ++r) {
       set.read(r, image.data());

@@ -99,6 +99,19 @@ TEST_F(WriterTest, PlainImagesAreAlignedAndCompressedOnesAreInCheckedChunks) {
   EXPECT_EQ(filters, (std::vector<int>{H5Z_FILTER_SHUFFLE, H5Z_FILTER_DEFLATE, H5Z_FILTER_FLETCHER32}));
 }
 
+// Two runs in one second would not show it.
+TEST_F(WriterTest, NoTimeOfDayIsStored) {
+  write(options(100, false));
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  for (const char* name : {"/", "/images", "/labels", "/checksums"}) {
+    H5O_info_t info;
+    ASSERT_GE(H5Oget_info_by_name(file, name, &info, H5P_DEFAULT), 0);
+    EXPECT_EQ(info.ctime, 0) << name;
+    EXPECT_EQ(info.mtime, 0) << name;
+  }
+  H5Fclose(file);
+}
+
 TEST_F(WriterTest, TheSameInputGivesTheSameBytes) {
   for (bool compress : {false, true}) {
     WriterOptions o = options(500, compress);
@@ -148,24 +161,39 @@ TEST_F(WriterTest, ALabelThatIsNoClassIsNamedWithItsInputRow) {
   EXPECT_THAT(user_error([&] { writer.append(image.data(), -1); }), HasSubstr("label '-1'"));
 }
 
-// A limit on the size of files stands in for a full disk: the library sees the same failing writes.
+/// While it lives, files cannot grow past `bytes`: the library sees the failing writes of a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit small{bytes, old_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit old_;
+  void (*handler_)(int);
+};
+
 TEST_F(WriterTest, AFullDiskIsNamedAndNothingIsLeft) {
   for (bool compress : {false, true})
     for (rlim_t limit : {1000, 50000, 200000}) {
-      rlimit old;
-      getrlimit(RLIMIT_FSIZE, &old);
-      const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-      const rlimit small{limit, old.rlim_max};
-      setrlimit(RLIMIT_FSIZE, &small);
-      std::string what;
-      try {
-        write(options(5000, compress));
-      } catch (const UserError& error) {
-        what = error.what();
-      }
-      setrlimit(RLIMIT_FSIZE, &old);
-      std::signal(SIGXFSZ, handler);
+      auto writer = std::make_unique<ClassificationWriter>(path, options(5000, compress));
+      const std::string what = user_error([&] {
+        FileSizeLimit full(limit);
+        std::vector<uint8_t> image(90);
+        for (uint64_t i = 0; i < 5000; ++i) {
+          for (size_t p = 0; p < 90; ++p) image[p] = pixel(i, p);
+          writer->append(image.data(), 0);
+        }
+        writer->commit();
+      });
       EXPECT_THAT(what, AllOf(HasSubstr("'" + path + "'"), HasSubstr("File too large"))) << limit;
+      writer.reset();
       EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << limit;
     }
   write(options(100, true));  // the library is still sound

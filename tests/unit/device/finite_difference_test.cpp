@@ -20,7 +20,7 @@ nn::Graph branches(int64_t n) {
   y = g.gelu(g.add(y, g.conv2d("d", y, {.out_channels = 60, .kernel = {1, 1}})));
   y = g.flatten(g.avg_pool(y, {.kernel = {4, 4}, .stride = {4, 4}}));
   y = g.gelu(g.linear("l1", y, {24}));
-  y = g.add(y, g.linear("l2", y, {24}));
+  y = g.add(g.gelu(g.linear("l2", y, {24})), g.gelu(y));  // two would overwrite the one gradient that they share
   g.softmax_cross_entropy(g.linear("l3", y, {5}), {.label_smoothing = 0.1});
   return g;
 }

@@ -1,0 +1,152 @@
+// A run that was stopped or killed, however often, ends in the bits of one that was not.
+#include <signal.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "trainer_driver.h"
+
+namespace lockstep::e2e {
+namespace {
+
+using testing::HasSubstr;
+
+// Seven steps an epoch. A constant learning rate: how far a run should go may then change under way.
+const std::string kJob =
+    " --data.train train.h5 --batch.micro 4 --batch.global 32 --log.every 1 --schedule.name constant --optim.lr 0.02 "
+    "--model.dropout 0.3 --data.flip true --data.pad 2 --train.ema_decay 0.9";
+
+class Resume : public TrainerTest {
+ protected:
+  Resume() { data("train.h5", 203); }
+
+  std::string steps(int64_t n) const { return " --train.steps " + std::to_string(n); }
+  std::string hash(const std::string& run) const { return json_at(folder_ / run / "summary.json", "/params_hash"); }
+
+  void expect_same_end(const std::string& run, const std::string& reference, int64_t step) const {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      const std::string mine = bytes_of(checkpoint_of(folder_ / run, step) / file);
+      EXPECT_GT(mine.size(), 1000u) << file;
+      EXPECT_TRUE(mine == bytes_of(checkpoint_of(folder_ / reference, step) / file)) << file << " of " << run;
+    }
+    for (const char* value : {"/params_hash", "/samples", "/steps", "/train_loss"})
+      EXPECT_EQ(json_at(folder_ / run / "summary.json", value), json_at(folder_ / reference / "summary.json", value)) << value;
+  }
+
+  void expect_each_step_once(const std::string& run, int64_t last) const {
+    std::vector<int64_t> all(last);
+    std::iota(all.begin(), all.end(), 1);
+    EXPECT_EQ(logged_steps(folder_ / run, "train"), all);
+  }
+};
+
+TEST_F(Resume, OnAnotherWorldFromTheMiddleOfAnEpoch) {
+  // A schedule that depends on the whole length, and on where the run stands in it.
+  const std::string job = kJob + " --schedule.name cosine --optim.name adamw --optim.clip_norm 0.5" + steps(20);
+  trained(1, "--run.dir whole --checkpoint.every 7 --checkpoint.keep 9" + job);
+  for (int ranks : {2, 8}) {
+    const std::string run = std::to_string(ranks);
+    fs::create_directories(folder_ / run / "checkpoints");
+    fs::copy(checkpoint_of(folder_ / "whole", 7), checkpoint_of(folder_ / run, 7), fs::copy_options::recursive);
+    const Outcome o = trained(ranks, "--resume auto --run.dir " + run + job);
+    EXPECT_THAT(o.text, HasSubstr("going on from '" + run + "/checkpoints/step-00000007'"));
+    EXPECT_EQ(count(o.text, "\nstep "), 13) << o.text;
+    expect_same_end(run, "whole", 20);
+  }
+}
+
+TEST_F(Resume, ThreeTimesWithinOneEpochOnFourWorlds) {
+  trained(1, "--run.dir whole" + kJob + steps(20));
+  trained(1, "--run.dir parts" + kJob + steps(2));
+  trained(4, "--resume auto --run.dir parts" + kJob + steps(3));
+  trained(8, "--resume auto --run.dir parts" + kJob + steps(5));
+  trained(2, "--resume parts --run.dir parts" + kJob + steps(20));
+  expect_same_end("parts", "whole", 20);
+  expect_each_step_once("parts", 20);
+}
+
+TEST_F(Resume, OfAFinishedRunChangesNothing) {
+  data("eval.h5", 20, "--eval");
+  const std::string job = " --data.eval eval.h5 --checkpoint.best top1 --checkpoint.every 3" + kJob + steps(8);
+  trained(1, "--run.dir run" + job);
+  std::map<std::string, std::string> before;
+  for (const std::string& name : listing()) before[name] = bytes_of(folder_ / name);
+  for (int ranks : {1, 2}) trained(ranks, "--resume auto --run.dir run" + job);
+  std::map<std::string, std::string> after;
+  for (const std::string& name : listing()) after[name] = bytes_of(folder_ / name);
+  EXPECT_THAT(after, testing::ContainerEq(before));
+}
+
+TEST_F(Resume, FromAnotherRunLeavesThatOneAlone) {
+  trained(1, "--run.dir first" + kJob + steps(4));
+  trained(1, "--run.dir whole" + kJob + steps(9));
+  const std::string summary = bytes_of(folder_ / "first" / "summary.json");
+  trained(2, "--resume first --run.dir second" + kJob + steps(9));
+  EXPECT_EQ(hash("second"), hash("whole"));
+  EXPECT_EQ(bytes_of(folder_ / "first" / "summary.json"), summary);
+  EXPECT_EQ(newest_step(folder_ / "first"), 4);
+  // The job's newest run, when none is named.
+  trained(1, kJob + steps(4));
+  const Outcome o = trained(1, "--resume auto" + kJob + steps(9));
+  EXPECT_THAT(o.text, HasSubstr("going on from 'runs/quickstart-0001/checkpoints/step-00000004'"));
+  EXPECT_EQ(hash("runs/quickstart-0001"), hash("whole"));
+}
+
+class StopSignal : public Resume, public testing::WithParamInterface<std::pair<int, int>> {};
+INSTANTIATE_TEST_SUITE_P(Trainer, StopSignal,
+                         testing::Values(std::pair{1, SIGTERM}, std::pair{1, SIGINT}, std::pair{1, SIGUSR1},
+                                         std::pair{2, SIGUSR1}, std::pair{8, SIGUSR1}),
+                         [](const auto& info) {
+                           return "Ranks" + std::to_string(info.param.first) + "Signal" + std::to_string(info.param.second);
+                         });
+
+TEST_P(StopSignal, EndsWithAWholeCheckpointAndExitCode3AndTheRunGoesOn) {
+  const auto [ranks, signal] = GetParam();
+  Process process(folder_, trainer(ranks) + " --run.dir run" + kJob + steps(1000000));
+  ASSERT_TRUE(process.prints("\nstep       3/")) << process.text();
+  process.signal(signal);
+  const Outcome stopped = process.wait();
+  ASSERT_EQ(stopped.code, 3) << stopped.text;
+  EXPECT_EQ(count(stopped.text, "stopped on request at step"), 1) << stopped.text;
+  EXPECT_THAT(stopped.text, HasSubstr("go on with: --resume auto --run.dir run\n"));
+
+  const int64_t step = newest_step(folder_ / "run");
+  EXPECT_EQ(json_at(folder_ / "run" / "summary.json", "/steps"), std::to_string(step));
+  const Outcome resumed = trained(2, "--resume auto --run.dir run" + kJob + steps(step + 4));
+  EXPECT_EQ(count(resumed.text, "damaged"), 0) << resumed.text;
+  EXPECT_EQ(count(resumed.text, "\nstep "), 4) << resumed.text;
+  trained(1, "--run.dir whole" + kJob + steps(step + 4));
+  expect_same_end("run", "whole", step + 4);
+  expect_each_step_once("run", step + 4);
+}
+
+TEST_F(Resume, AfterKillsAtRandomMomentsOfARunThatSavesAtEachStep) {
+  std::mt19937 random(std::random_device{}());
+  std::uniform_int_distribution<int> milliseconds(0, 150);
+  const std::string job = " --resume auto --run.dir run --checkpoint.every 1 --checkpoint.keep 2" + kJob;
+  std::string moments = "killed after ms:";
+  for (int ranks : {1, 2, 1, 1, 2, 1}) {
+    const int wait = milliseconds(random);
+    moments += " " + std::to_string(wait);
+    Process process(folder_, trainer(ranks) + job + steps(1000000));
+    ASSERT_TRUE(process.prints("\nstep ")) << process.text();
+    std::this_thread::sleep_for(std::chrono::milliseconds(wait));
+    ASSERT_EQ(ranks_in(folder_).size(), static_cast<size_t>(ranks));
+    for (const Rank& rank : ranks_in(folder_)) kill(rank.pid, SIGKILL);
+    EXPECT_NE(process.wait().code, 0);
+  }
+  const int64_t end = std::max<int64_t>(newest_step(folder_ / "run"), 0) + 3;
+  const Outcome last = trained(2, job + steps(end));
+  EXPECT_EQ(count(last.text, "damaged"), 0) << last.text;
+  trained(1, "--run.dir whole" + kJob + steps(end));
+  SCOPED_TRACE(moments);
+  expect_same_end("run", "whole", end);
+  expect_each_step_once("run", end);
+  for (const std::string& name : listing())
+    for (const char* leftover : {".partial", ".trash", ".replaced"}) EXPECT_EQ(count(name, leftover), 0) << name;
+}
+
+}  // namespace
+}  // namespace lockstep::e2e
