@@ -35,6 +35,12 @@ std::vector<float> per_channel(const char* option, const std::vector<float>& own
   return values;
 }
 
+/// Pixels of `in` that one of `size` output pixels may depend on.
+int64_t max_taps(int64_t in, int64_t size) {
+  const int64_t width = std::max<int64_t>((in + size - 1) / size, 1);
+  return std::min(in, 2 * width + 1);
+}
+
 /// Taps of an antialiased triangle filter, `taps` a position, for a resize of `in` to `size` pixels of which
 /// [begin, begin + count) are wanted; mirrored: the last one first. The weights are those of PIL and of
 /// torch.nn.functional.interpolate(antialias=True).
@@ -42,7 +48,7 @@ int64_t make_taps(int64_t in, int64_t size, int64_t begin, int64_t count, bool m
                   std::vector<int64_t>& first, std::vector<float>& weights) {
   const double scale = static_cast<double>(in) / static_cast<double>(size);
   const double width = std::max(scale, 1.0);
-  const int64_t taps = std::min<int64_t>(in, 2 * static_cast<int64_t>(std::ceil(width)) + 1);
+  const int64_t taps = max_taps(in, size);
   first.resize(static_cast<size_t>(count));
   weights.assign(static_cast<size_t>(count * taps), 0.0f);
   for (int64_t i = 0; i < count; ++i) {
@@ -106,6 +112,20 @@ Transform::Transform(const TransformOptions& options, const ImageShape& image, c
     scale_.push_back(static_cast<float>(1 / (255.0 * double{s[c]})));
     shift_.push_back(static_cast<float>(-double{m[c]} / double{s[c]}));
   }
+}
+
+Transform::Scratch Transform::make_scratch() const {
+  Scratch s;
+  auto [picture_height, picture_width] = train_ && options_.random_resized_crop
+                                             ? std::pair(options_.size, options_.size)
+                                             : resized(image_, options_.resize);
+  const int64_t height = output_[1], width = output_[2];
+  s.rows.reserve(static_cast<size_t>(image_.height * image_.channels * width));
+  s.first_y.reserve(static_cast<size_t>(height));
+  s.first_x.reserve(static_cast<size_t>(width));
+  s.weights_y.reserve(static_cast<size_t>(height * max_taps(image_.height, picture_height)));
+  s.weights_x.reserve(static_cast<size_t>(width * max_taps(image_.width, picture_width)));
+  return s;
 }
 
 Transform::View Transform::choose(uint64_t epoch, uint64_t row) const {

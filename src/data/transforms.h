@@ -57,6 +57,8 @@ class Transform {
             const std::vector<float>& std, bool train, uint64_t seed);
 
   const Shape& output_shape() const { return output_; }
+  /// Scratch in which no apply() of this transform has to allocate.
+  Scratch make_scratch() const;
 
   /// u8 [H, W, C] -> f32 [C, H', W'], (x / 255 - mean) / std. Resizing is bilinear, antialiased where it
   /// shrinks, in f32 throughout (torchvision rounds to u8 in between).

@@ -59,6 +59,7 @@ inline dnnl::primitive_attr attributes() {
 // The descriptors of one operator, in the call shape of 3.x. Each may be empty when no implementation exists.
 struct ConvolutionShape {
   Dims strides, dilates, padding;  ///< dilates as oneDNN counts: 0 is dense
+  dnnl::algorithm algorithm = dnnl::algorithm::convolution_auto;
 };
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -68,19 +69,19 @@ typename Primitive::primitive_desc describe(const dnnl::engine& engine, Args&&..
 }
 inline auto conv_forward(const dnnl::engine& e, const memory::desc& src, const memory::desc& weights,
                          const memory::desc& bias, const memory::desc& dst, const ConvolutionShape& c) {
-  return describe<dnnl::convolution_forward>(e, dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_auto, src,
+  return describe<dnnl::convolution_forward>(e, dnnl::prop_kind::forward_training, c.algorithm, src,
                                              weights, bias, dst, c.strides, c.dilates, c.padding, c.padding, attributes());
 }
 inline auto conv_backward_data(const dnnl::engine& e, const memory::desc& diff_src, const memory::desc& weights,
                                const memory::desc& diff_dst, const ConvolutionShape& c,
                                const dnnl::convolution_forward::primitive_desc& hint) {
-  return describe<dnnl::convolution_backward_data>(e, dnnl::algorithm::convolution_auto, diff_src, weights, diff_dst,
+  return describe<dnnl::convolution_backward_data>(e, c.algorithm, diff_src, weights, diff_dst,
                                                    c.strides, c.dilates, c.padding, c.padding, hint, attributes());
 }
 inline auto conv_backward_weights(const dnnl::engine& e, const memory::desc& src, const memory::desc& diff_weights,
                                   const memory::desc& diff_bias, const memory::desc& diff_dst, const ConvolutionShape& c,
                                   const dnnl::convolution_forward::primitive_desc& hint) {
-  return describe<dnnl::convolution_backward_weights>(e, dnnl::algorithm::convolution_auto, src, diff_weights, diff_bias,
+  return describe<dnnl::convolution_backward_weights>(e, c.algorithm, src, diff_weights, diff_bias,
                                                       diff_dst, c.strides, c.dilates, c.padding, c.padding, hint,
                                                       attributes());
 }
@@ -115,21 +116,21 @@ typename Primitive::primitive_desc describe(const typename Primitive::desc& desc
 inline auto conv_forward(const dnnl::engine& e, const memory::desc& src, const memory::desc& weights,
                          const memory::desc& bias, const memory::desc& dst, const ConvolutionShape& c) {
   using P = dnnl::convolution_forward;
-  return describe<P>(P::desc(dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_auto, src, weights, bias, dst,
+  return describe<P>(P::desc(dnnl::prop_kind::forward_training, c.algorithm, src, weights, bias, dst,
                              c.strides, c.dilates, c.padding, c.padding), e);
 }
 inline auto conv_backward_data(const dnnl::engine& e, const memory::desc& diff_src, const memory::desc& weights,
                                const memory::desc& diff_dst, const ConvolutionShape& c,
                                const dnnl::convolution_forward::primitive_desc& hint) {
   using P = dnnl::convolution_backward_data;
-  return describe<P>(P::desc(dnnl::algorithm::convolution_auto, diff_src, weights, diff_dst, c.strides, c.dilates, c.padding,
+  return describe<P>(P::desc(c.algorithm, diff_src, weights, diff_dst, c.strides, c.dilates, c.padding,
                              c.padding), e, hint);
 }
 inline auto conv_backward_weights(const dnnl::engine& e, const memory::desc& src, const memory::desc& diff_weights,
                                   const memory::desc& diff_bias, const memory::desc& diff_dst, const ConvolutionShape& c,
                                   const dnnl::convolution_forward::primitive_desc& hint) {
   using P = dnnl::convolution_backward_weights;
-  return describe<P>(P::desc(dnnl::algorithm::convolution_auto, src, diff_weights, diff_bias, diff_dst, c.strides, c.dilates,
+  return describe<P>(P::desc(c.algorithm, src, diff_weights, diff_bias, diff_dst, c.strides, c.dilates,
                              c.padding, c.padding), e, hint);
 }
 inline auto matrix_product(const dnnl::engine& e, const memory::desc& a, const memory::desc& b, const memory::desc& bias,
