@@ -51,7 +51,7 @@ struct Loader::Impl {
   void allocate();
   void open(int64_t sequence);
   void decode(Slot& slot, int64_t block, Worker& worker) const;
-  void work(std::stop_token stop);
+  void work(std::stop_token stop, Worker& worker);
   void restart(Cursor cursor);
   Slot& slot(int64_t sequence) {
     return slots[static_cast<size_t>(sequence % static_cast<int64_t>(slots.size()))];
@@ -67,7 +67,7 @@ struct Loader::Impl {
   int64_t sample_floats = 0, block_samples = 1;
   HugeBuffer memory;
   std::vector<Slot> slots;
-  Worker synchronous;  // of next(), with no threads
+  std::vector<Worker> workers;  // one a thread; with no threads one, of next()
 
   std::mutex mutex;
   std::condition_variable_any to_do;
@@ -95,8 +95,12 @@ Loader::Impl::Impl(const ClassificationSet& s, const Order& o, const TransformOp
                                 o.global_batch, o.num_samples, s.path()),
                     "with data.drop_last no batch is left", "lower batch.global, or turn data.drop_last off");
   allocate();
+  for (int i = 0; i < std::max(l.threads, 1); ++i)
+    workers.push_back(
+        {std::vector<uint8_t>(static_cast<size_t>(s.image().bytes())), transform.make_scratch()});
   restart({});
-  for (int i = 0; i < l.threads; ++i) threads.emplace_back([this](std::stop_token stop) { work(stop); });
+  for (int i = 0; i < l.threads; ++i)
+    threads.emplace_back([this, i](std::stop_token stop) { work(stop, workers[static_cast<size_t>(i)]); });
 }
 
 Loader::Impl::~Impl() {
@@ -137,7 +141,6 @@ void Loader::Impl::open(int64_t sequence) {
 }
 
 void Loader::Impl::decode(Slot& s, int64_t block, Worker& worker) const {
-  worker.image.resize(static_cast<size_t>(set.image().bytes()));
   const int64_t first = block * block_samples, end_sample = std::min(first + block_samples, s.batch.count);
   const int64_t position = s.cursor.batch * order.global_batch + s.shard * options.micro_batch;
   for (int64_t i = first; i < end_sample; ++i) {
@@ -149,8 +152,7 @@ void Loader::Impl::decode(Slot& s, int64_t block, Worker& worker) const {
   }
 }
 
-void Loader::Impl::work(std::stop_token stop) {
-  Worker worker;
+void Loader::Impl::work(std::stop_token stop, Worker& worker) {
   std::unique_lock lock(mutex);
   while (to_do.wait(lock, stop, [this] { return claim < limit; }) && !stop.stop_requested()) {
     if (claim_block == 0) open(claim);
@@ -207,7 +209,7 @@ const nn::Batch* Loader::next() {
     im.open(wanted);
     const int64_t blocks = im.blocks_of(slot);
     lock.unlock();
-    for (int64_t block = 0; block < blocks; ++block) im.decode(slot, block, im.synchronous);
+    for (int64_t block = 0; block < blocks; ++block) im.decode(slot, block, im.workers[0]);
   } else {
     im.limit = std::min(wanted + static_cast<int64_t>(im.slots.size()), im.end);
     im.to_do.notify_all();
