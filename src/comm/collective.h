@@ -20,10 +20,10 @@ enum class Reduction { exact, fast };
 struct CollectiveOptions {
   Reduction reduction = Reduction::exact;
   double timeout = 300;  ///< seconds without progress after which an operation fails
-  bool shared_memory =
-      true;  ///< between ranks of one host; off in tests and benchmarks of the messages alone
-  int max_neighbours =
-      1 << 30;  ///< for tests: ranks that share memory at most, as if the others were elsewhere
+  /// Between ranks of one host; off in tests and benchmarks of the messages alone.
+  bool shared_memory = true;
+  /// For tests: so many ranks share memory at most, as if the others were on another host.
+  int max_neighbours = 1 << 30;
 };
 
 /// One submitted operation; copyable, never owns anything, and must not outlive its Collective.

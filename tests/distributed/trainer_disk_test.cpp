@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
+#include <cstring>
 #include <fstream>
 
 #include "trainer_refusal.h"

@@ -132,13 +132,17 @@ void* CpuStore::copy_of(nn::ParameterId p, const memory::desc& md) {
   copy->args[0] = {DNNL_ARG_FROM, copy->from.get()};
   copy->args[1] = {DNNL_ARG_TO, copy->to.get()};
   copies_.push_back(std::move(copy));
+  refresh(*copies_.back());
   return copies_.back()->data.data();
 }
 
+void CpuStore::refresh(Copy& copy) {
+  if (dnnl_primitive_execute(copy.reorder.get(), stream_.get(), 2, copy.args) != dnnl_success)
+    throw std::runtime_error("oneDNN could not reorder parameter '" + parameters_[copy.parameter].name + "'");
+}
+
 void CpuStore::refresh_copies() {
-  for (const auto& c : copies_)
-    if (dnnl_primitive_execute(c->reorder.get(), stream_.get(), 2, c->args) != dnnl_success)
-      throw std::runtime_error("oneDNN could not reorder parameter '" + parameters_[c->parameter].name + "'");
+  for (const auto& c : copies_) refresh(*c);
 }
 
 size_t CpuStore::copy_bytes() const {

@@ -55,6 +55,7 @@ class CpuStore final : public Store {
     dnnl::memory from, to;
     dnnl_exec_arg_t args[2];
   };
+  void refresh(Copy& copy);
 
   dnnl::engine engine_;
   dnnl::stream stream_;

@@ -82,6 +82,28 @@ TEST_P(SteadyState, AllocatesNothingAndTouchesNoNewPage) {
 
 INSTANTIATE_TEST_SUITE_P(All, SteadyState, testing::Values("cnn", "resnet18", "resnet50", "resnet18_32"));
 
+TEST(Programs, CompiledLateSeeTheParametersAsTheyAre) {
+  auto device = make_cpu_device(1);
+  models::ModelOptions options = models::resolve({.name = "resnet18_32"});
+  const nn::Graph g = models::build(options, 2);
+  const std::vector<float> images(g.shape(0).count(), 0.5f);
+  const std::vector<int32_t> labels(2, 1);
+  const std::vector<uint64_t> rows{0, 1};
+  auto gradient = [&](bool early) {
+    auto store = device->make_store(g);
+    std::unique_ptr<Program> program;
+    if (early) program = device->compile(g, *store, Mode::train);
+    store->initialize(1);
+    store->refresh_copies();
+    if (!early) program = device->compile(g, *store, Mode::train);
+    program->load({2, images.data(), labels.data(), rows.data(), nullptr});
+    program->forward({});
+    program->backward([](Range) {});
+    return std::vector<float>(store->gradients().begin(), store->gradients().end());
+  };
+  EXPECT_EQ(gradient(false), gradient(true));
+}
+
 TEST(Programs, OfOneStoreShareTheirArena) {
   auto device = make_cpu_device(1);
   models::ModelOptions options = models::resolve({.name = "cnn"});
