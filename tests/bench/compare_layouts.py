@@ -34,14 +34,14 @@ def main():
             out = os.path.join(folder, f"{name}-{number}-{threads}")
             subprocess.run([*prefix, os.path.join(build, "trainer"), "--data.train", os.path.join(folder, name + ".h5"),
                             "--device.threads", str(threads), "--run.dir", out, "--optim.lr", "0.01", *CASES[name][1]],
-                           check=True, capture_output=True)
+                           check=True, stdout=subprocess.DEVNULL)
             with open(os.path.join(out, "summary.json")) as f:
                 return json.load(f)
 
         print(f"{'case':14} {'2 x 1 over 1 x 2':>20} {'exposed communication':>22}")
         for name in a.cases or CASES:
             subprocess.run([os.path.join(build, "datatool"), "generate", "--out", os.path.join(folder, name + ".h5"), *CASES[name][0]],
-                           check=True, capture_output=True)
+                           check=True, stdout=subprocess.DEVNULL)
             ratios, exposed = [], []
             for i in range(a.rounds):
                 two = run(name, ["mpirun", "-np", "2", "--bind-to", "none"], 1, i)
