@@ -76,10 +76,9 @@ TEST_F(FullDisk, AtTheEndIsAnErrorAndTheRunGoesOnOnceThereIsRoom) {
   EXPECT_EQ(o.code, 2) << o.text;
   EXPECT_EQ(count(o.text, "error: "), 1) << o.text;
   EXPECT_THAT(o.text, HasSubstr("the run ended at step '40' without its last checkpoint"));
-  EXPECT_GT(newest_step(folder_ / "disk/run"), 3);
+  ASSERT_GT(newest_step(folder_ / "disk/run"), 5);
   EXPECT_LT(newest_step(folder_ / "disk/run"), 40);
-  fs::remove_all(checkpoint_of(folder_ / "disk/run", 1));
-  fs::remove_all(checkpoint_of(folder_ / "disk/run", 2));
+  for (int64_t step = 1; step <= 4; ++step) fs::remove_all(checkpoint_of(folder_ / "disk/run", step));
   trained(2, job + "--resume auto --checkpoint.every 0");
   EXPECT_EQ(json_at(folder_ / "disk/run/summary.json", "/params_hash"), json_at(folder_ / "whole/summary.json", "/params_hash"));
   EXPECT_EQ(logged_steps(folder_ / "disk/run", "train"), logged_steps(folder_ / "whole", "train"));

@@ -4,6 +4,7 @@ namespace lockstep::app {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(JobTest, UnknownOptionsAreNamedWithTheirPlaceAndTheNearestKey) {
   EXPECT_THAT(refusal({"--train.epoch", "3"}),
@@ -113,7 +114,7 @@ TEST_F(JobTest, SettingsThatContradictAreRefused) {
               HasSubstr("data.scale_min '0.08' (default) is more than data.scale_max '0.05' (command line)"));
   EXPECT_THAT(refusal({"--data.mean", "0.5"}), HasSubstr("go together"));
   EXPECT_THAT(refusal({"evaluate"}), HasSubstr("'evaluate' needs parameters"));
-  EXPECT_THAT(refusal({"evaluate", "--resume", "auto"}), HasSubstr("'evaluate' needs parameters"));
+  EXPECT_THAT(refusal({"evaluate", "--resume", "auto"}), Not(HasSubstr("'evaluate' needs parameters")));
 }
 
 TEST_F(JobTest, AllProblemsComeInOneError) {

@@ -27,6 +27,8 @@ void* counted(size_t bytes) {
 
 void* operator new(size_t bytes) { return counted(bytes); }
 void* operator new[](size_t bytes) { return counted(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
