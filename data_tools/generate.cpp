@@ -24,7 +24,7 @@ static void run(const Words& words) {
   o.compress = (*values)["compress"].as<bool>();
   const std::string out = (*values)["out"].as<std::string>();
   Progress progress("generating", static_cast<uint64_t>(o.num_samples), "samples");
-  data::generate_file(out, o, made_by("generate", words), (*values)["force"].as<bool>(),
+  data::generate_file(out, o, made_by("generate", words), if_exists(*values),
                       [&](uint64_t rows) { progress.advance(rows); });
   progress.finish();
   print_written(out);

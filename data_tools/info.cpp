@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "command.h"
 #include "core/text.h"
@@ -21,15 +22,17 @@ static void print_dataset(const data::Hdf5File& file, const std::string& name, i
 }
 
 static void print_histogram(const data::ClassificationSet& set) {
-  std::vector<int64_t> counts(static_cast<size_t>(set.num_classes()));
+  const std::vector<std::string>& names = set.class_names();
+  std::map<size_t, int64_t> counts;  // not by class: without names, one damaged label makes billions of them
+  for (size_t c = 0; c < names.size(); ++c) counts[c] = 0;
   for (int32_t label : set.labels()) ++counts[static_cast<size_t>(label)];
   size_t width = 4;
-  for (const std::string& name : set.class_names()) width = std::max(width, name.size());
+  for (const std::string& name : names) width = std::max(width, name.size());
   fmt::print("\nclasses\n  {:>6}  {:<{}}  {:>12}  {:>7}\n", "label", "name", width, "samples", "share");
-  for (size_t c = 0; c < counts.size(); ++c)
-    fmt::print("  {:>6}  {:<{}}  {:>12}  {:>6.2f}%\n", c,
-               c < set.class_names().size() ? set.class_names()[c] : "", width, with_commas(counts[c]),
-               100.0 * static_cast<double>(counts[c]) / static_cast<double>(set.num_samples()));
+  for (const auto& [c, count] : counts)
+    fmt::print("  {:>6}  {:<{}}  {:>12}  {:>6.2f}%\n", c, c < names.size() ? names[c] : "", width,
+               with_commas(count),
+               100.0 * static_cast<double>(count) / static_cast<double>(set.num_samples()));
 }
 
 static void run(const Words& words) {

@@ -15,7 +15,7 @@ void pack(const boost::program_options::variables_map& values, data::WriterOptio
   const std::string out = values["out"].as<std::string>();
   options.compress = values["compress"].as<bool>();
   options.shuffle_seed = values["seed"].as<uint64_t>();
-  options.overwrite = values["force"].as<bool>();
+  options.if_exists = if_exists(values);
   data::ClassificationWriter writer(out, options);
   std::vector<uint8_t> buffer(static_cast<size_t>(options.image.bytes()));
   const uint64_t n = static_cast<uint64_t>(options.num_samples);
@@ -29,6 +29,10 @@ void pack(const boost::program_options::variables_map& values, data::WriterOptio
   writer.commit();
   progress.finish();
   print_written(out);
+}
+
+data::IfExists if_exists(const boost::program_options::variables_map& values) {
+  return values["force"].as<bool>() ? data::IfExists::replace : data::IfExists::refuse;
 }
 
 void print_written(const std::string& path) {

@@ -16,6 +16,9 @@ void pack(const boost::program_options::variables_map& values, data::WriterOptio
           const std::function<void(uint64_t sample, uint8_t* out)>& image,
           const std::function<int64_t(uint64_t sample)>& label);
 
+/// What --force says.
+data::IfExists if_exists(const boost::program_options::variables_map& values);
+
 /// "'FILE': 60,000 samples of 28 x 28 x 1, 10 classes, 45.3 MiB" on standard output.
 void print_written(const std::string& path);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests: tests/run.sh [--sanitizers] [--nightly] [ctest arguments].
-#   --sanitizers  afterwards also the unit tests under ASan and UBSan, loader and communication under TSan
+#   --sanitizers  first also the unit tests under ASan and UBSan, loader and communication under TSan
 #   --nightly     the long tests too
 # Every other argument goes to ctest: tests/run.sh -L unit, tests/run.sh -R Batch.
 set -euo pipefail
@@ -29,14 +29,13 @@ run() {  # PRESET TEST_PRESET [ctest arguments]; builds the preset's own targets
   ctest --preset "$test" -j "$(nproc)" "$@" || failed+=("$test")
 }
 
-run release "$preset" "${arguments[@]}"
 if [ "$sanitizers" ]; then
   run debug debug "${arguments[@]}"
   run tsan tsan "${arguments[@]}"
 fi
+run release "$preset" "${arguments[@]}"
 
 if [ "${#failed[@]}" != 0 ]; then
   echo "== FAILED: ${failed[*]}"
   exit 1
 fi
-echo "== all tests passed in ${SECONDS} s"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "app/options.h"
@@ -19,7 +20,7 @@ class Check {
     for (const Option& o : options(in_.job)) values_[o.key] = o.get();
   }
 
-  bool given(const std::string& key) const { return in_.origin.at(key) != "default"; }
+  bool given(const std::string& key) const { return in_.origin.at(key) != kDefaultOrigin; }
   /// "optim.momentum '0' (job.ini:7)"
   std::string said(const std::string& key) const {
     return fmt::format("{} '{}' ({})", key, values_.at(key), in_.origin.at(key));
@@ -32,14 +33,16 @@ class Check {
   void file(const std::string& key) {
     const std::string& path = values_.at(key);
     if (path.empty()) return;
-    if (!fs::exists(path))
-      refuse(said(key) + " does not exist");
-    else if (fs::is_directory(path))
+    std::error_code error;
+    if (!fs::exists(path, error))
+      refuse(said(key) + (error ? " cannot be read: " + error.message() : " does not exist"));
+    else if (fs::is_directory(path, error))
       refuse(said(key) + " is a folder, not a file");
     else if (access(path.c_str(), R_OK) != 0)
       refuse(said(key) + " cannot be read");
   }
 
+  void command();
   void files();
   void limits();
   void optimizer();
@@ -54,9 +57,21 @@ class Check {
   std::map<std::string, std::string> values_;
 };
 
+// A job file serves all commands; what was typed for this one should count.
+void Check::command() {
+  const std::vector<Command> known = commands();
+  const Command& command = *std::ranges::find(known, in_.command, &Command::name);
+  for (const Option& o : options(in_.job)) {
+    const std::string& origin = in_.origin.at(o.key);
+    if (!command.reads(o) && (origin == kCommandLine || origin.starts_with("LOCKSTEP_")))
+      warn_unused(o.key, "'" + command.name + "' does not read it");
+  }
+}
+
 void Check::files() {
-  for (const char* key : {"data.train", "data.eval", "model.weights"}) file(key);
   const bool trains = in_.command == "train";
+  if (trains) file("data.train");
+  for (const char* key : {"data.eval", "model.weights"}) file(key);
   const char* needed = trains ? "data.train" : "data.eval";
   if (values_.at(needed).empty() && !in_.built_in)
     refuse(
@@ -68,6 +83,8 @@ void Check::limits() {
   if (t.epochs == 0 && t.steps == 0 && t.minutes == 0)
     refuse("training would never end: " + said("train.epochs") +
            ", train.steps and train.minutes are all '0'; set one of them");
+  if (in_.job.data.eval.empty() && !in_.built_in)
+    for (const char* key : {"train.eval_every", "train.eval_every_steps"}) warn_unused(key, "data.eval is not set");
 }
 
 void Check::optimizer() {
@@ -89,6 +106,7 @@ void Check::schedule() {
   if (s.name != "multistep") warn_unused("schedule.milestones", said("schedule.name"));
   if (s.name != "step" && s.name != "multistep") warn_unused("schedule.gamma", said("schedule.name"));
   if (s.name != "polynomial") warn_unused("schedule.power", said("schedule.name"));
+  if (s.name == "constant") warn_unused("schedule.min_lr", said("schedule.name"));
   if (s.warmup == 0) warn_unused("schedule.warmup_start", said("schedule.warmup"));
   // The true lengths come with the data; until then a long run of long epochs hides what depends on them.
   const bool ends = in_.job.train.epochs != 0 || in_.job.train.steps != 0;
@@ -126,13 +144,17 @@ void Check::transforms() {
 void Check::checkpoints() {
   const auto& c = in_.job.checkpoint;
   const bool path = c.resume != "never" && c.resume != "auto";
-  if (path && !fs::exists(c.resume)) refuse(said("checkpoint.resume") + " does not exist");
-  if (path && !in_.job.model.weights.empty())
+  std::error_code error;
+  if (path && !fs::exists(c.resume, error)) refuse(said("checkpoint.resume") + " does not exist");
+  // Training may start from weights, and go on from its own checkpoints when it is started again.
+  const bool both = path || (in_.command == "evaluate" && c.resume == "auto");
+  if (both && !in_.job.model.weights.empty())
     refuse(said("checkpoint.resume") + " and " + said("model.weights") +
            " both give the parameters; choose one");
-  if (c.best != "none" && in_.job.data.eval.empty() && !in_.built_in)
+  if (in_.command == "train" && c.best != "none" && in_.job.data.eval.empty() && !in_.built_in)
     refuse(said("checkpoint.best") + " needs evaluations, but data.eval is not set");
-  if (in_.command == "evaluate" && c.resume == "never" && in_.job.model.weights.empty())
+  if (in_.command == "train") return;
+  if (c.resume == "never" && in_.job.model.weights.empty())
     refuse("'evaluate' needs parameters: give --resume auto, --resume PATH (a checkpoint or run) or --model.weights FILE");
 }
 
@@ -140,13 +162,15 @@ void Check::checkpoints() {
 
 void check(Invocation& invocation, std::vector<std::string>& problems) {
   Check c(invocation, problems);
+  c.command();
   c.files();
+  c.checkpoints();
+  c.transforms();
+  if (invocation.command != "train") return;
   c.limits();
   c.optimizer();
   c.schedule();
   c.batch();
-  c.transforms();
-  c.checkpoints();
 }
 
 }  // namespace lockstep::app

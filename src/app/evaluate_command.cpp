@@ -15,38 +15,55 @@ namespace lockstep::app {
 
 namespace fs = std::filesystem;
 
-// From --resume (a checkpoint with the averaged weights, where it has any: what training evaluates too), or from
-// model.weights. Returns what it took.
-static std::string load(const std::string& found, const Job& job, device::Store& store) {
-  if (found.empty()) {
-    if (job.model.weights.empty())
-      throw UserError("no checkpoint to evaluate", "--resume 'auto' finds no whole one in run.dir, or in the job's newest run",
-                      "give --run.dir, --resume PATH or --model.weights FILE");
-    train::load_weights(checkpoint::SafetensorsFile(job.model.weights), store);
-    return job.model.weights;
-  }
-  const checkpoint::Checkpoint c = checkpoint::load_checkpoint(found, checkpoint::Verify::sizes);
-  train::load_weights(c.model(), store);
-  const bool averaged = train::load_average(c.optimizer(), store);
+namespace {
+
+// What is measured: the model.safetensors of a checkpoint, or model.weights.
+fs::path weights_file(const std::string& found, const Job& job) {
+  if (!found.empty()) return fs::path(found) / checkpoint::kModelFile;
+  if (!job.model.weights.empty()) return job.model.weights;
+  throw UserError("no checkpoint to evaluate", "--resume 'auto' finds no whole one in run.dir, or in the job's newest run",
+                  "give --run.dir, --resume PATH or --model.weights FILE");
+}
+
+// The data may lack some of the classes that the model has.
+int64_t classes_of(const checkpoint::SafetensorsFile& weights, const std::string& model) {
+  const checkpoint::TensorView* classifier = weights.find(models::find(model).classifier + ".weight");
+  if (classifier && classifier->shape.rank() > 0) return classifier->shape[0];
+  throw UserError(fmt::format("'{}' are no weights of model '{}'", weights.path().string(), model),
+                  fmt::format("they hold no '{}.weight'", models::find(model).classifier), "set model.name to the model that was trained");
+}
+
+// A checkpoint's averaged weights, where it has any, are what training evaluates too. Returns what it took.
+std::string load(const std::string& found, const checkpoint::SafetensorsFile& weights, device::Store& store) {
+  train::load_weights(weights, store);
+  if (found.empty()) return weights.path().string();
+  const bool averaged = train::load_average(checkpoint::SafetensorsFile(fs::path(found) / checkpoint::kOptimizerFile), store);
   return found + (averaged ? " (averaged weights)" : "");
 }
+
+}  // namespace
 
 int evaluate_command(comm::World& world, const Invocation& invocation) {
   const Job& job = invocation.job;
   world.set_timeout(job.parallel.collective.timeout);
   monitor::Console console(stdout, color_mode(job));
-  const DataSets data = open_data(world, job);
+  if (world.rank() == 0)
+    for (const std::string& w : invocation.warnings) console.print(monitor::warning(w, console.color()));
+  const DataSets data = open_data(world, job, false);
   const Placement placement = place(world, job.device.threads);
   std::unique_ptr<device::Device> device;
   std::unique_ptr<train::Replica> replica;
   std::unique_ptr<data::Loader> loader;
   const std::string found = find_checkpoint(world, invocation, console);
-  std::string weights;
+  std::string measured;
   world.together([&] {
     const int64_t micro = job.batch.micro > 0 ? job.batch.micro : kDefaultMicroBatch;
+    const checkpoint::SafetensorsFile weights(weights_file(found, job));
+    const int64_t classes = classes_of(weights, job.model.name);
+    require_classes(*data.eval, classes, "the model");
     device = device::make_cpu_device(placement.threads);
-    replica = make_replica(*device, job, model_for(job, *data.eval, false), std::min(micro, data.eval->num_samples()));
-    weights = load(found, job, replica->store());
+    replica = make_replica(*device, job, model_for(job, *data.eval, classes, false), std::min(micro, data.eval->num_samples()));
+    measured = load(found, weights, replica->store());
     loader = evaluation_loader(world, job, *data.eval, *replica, micro);
   });
   require_agreement(world, data, *replica);
@@ -55,7 +72,7 @@ int evaluate_command(comm::World& world, const Invocation& invocation) {
   if (world.rank() != 0) return kDone;
   const auto share = [&](int64_t n) { return static_cast<double>(n) / static_cast<double>(e.count); };
   console.print(monitor::table("evaluation", {},
-                               {{"weights", weights},
+                               {{"weights", measured},
                                 {"data", job.data.eval},
                                 {"samples", fmt::format("{}", e.count)},
                                 {"top-1", fmt::format("{:.4f} ({} right)", share(e.top1), e.top1)},

@@ -19,13 +19,13 @@ std::string describe(const Option& option) {
   return text;
 }
 
-std::string sections_help(const std::vector<std::string>& wanted) {
+std::string options_help(const Command* command) {
   namespace po = boost::program_options;
   Job defaults;
   std::vector<po::options_description> groups;
   std::string section;
   for (const Option& o : options(defaults)) {
-    if (!wanted.empty() && std::ranges::find(wanted, o.section()) == wanted.end()) continue;
+    if (command && !command->reads(o)) continue;
     if (groups.empty() || section != o.section()) groups.emplace_back(section = o.section(), kColumns, 70);
     std::string value = o.get();
     auto* semantic =
@@ -44,17 +44,15 @@ std::string sections_help(const std::vector<std::string>& wanted) {
 std::string help_text(const std::string& command) {
   std::string text = fmt::format("usage: trainer {} [--job FILE.ini] [--section.key VALUE ...]\n\n",
                                  command.empty() ? "[COMMAND]" : command);
-  std::vector<std::string> sections;
-  if (command.empty()) {
+  const std::vector<Command> known = commands();
+  const auto chosen = std::ranges::find(known, command, &Command::name);
+  if (chosen == known.end()) {
     text += "Commands ('trainer COMMAND --help' says more):\n";
-    for (const Command& c : commands()) text += fmt::format("  {:<14}{}\n", c.name, c.summary);
+    for (const Command& c : known) text += fmt::format("  {:<14}{}\n", c.name, c.summary);
     text += "\nModels (model.name):\n";
     for (const models::ModelInfo& m : models::list()) text += fmt::format("  {:<14}{}\n", m.name, m.summary);
   } else {
-    const std::vector<Command> known = commands();
-    const auto c = std::ranges::find(known, command, &Command::name);
-    text += fmt::format("{}.\n", c->summary);
-    sections = c->sections;
+    text += fmt::format("{}.\n", chosen->summary);
   }
   text += "\nShort forms:\n";
   for (const auto& [name, key] : short_forms()) text += fmt::format("  --{:<10}for --{}\n", name, key);
@@ -62,7 +60,7 @@ std::string help_text(const std::string& command) {
       "\nA value comes from, later wins: the default, the job file (INI: [section], key = value), the "
       "environment\n"
       "(LOCKSTEP_SECTION_KEY), the command line.\n";
-  return text + sections_help(sections);
+  return text + options_help(chosen == known.end() ? nullptr : &*chosen);
 }
 
 }  // namespace lockstep::app

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 class Parser {
  public:
   Parser() : options_(options(invocation_.job)) {
-    for (const Option& o : options_) invocation_.origin[o.key] = "default";
+    for (const Option& o : options_) invocation_.origin[o.key] = kDefaultOrigin;
   }
 
   void command_line(int argc, const char* const* argv);
@@ -54,8 +54,6 @@ class Parser {
   bool help_ = false;
   std::string command_;
 };
-
-constexpr const char* kCommandLine = "command line";
 
 /// Every option takes a value, so Boost is asked for bare tokens: `--key=value`, or `--key` and then, as a
 /// positional token, its value. Negative numbers stay values because short options are off.
@@ -229,7 +227,7 @@ Invocation Parser::finish() {
       apply(given);
     }
   }
-  if (invocation_.job.train.steps > 0 && invocation_.origin["train.epochs"] == "default") {
+  if (invocation_.job.train.steps > 0 && invocation_.origin["train.epochs"] == kDefaultOrigin) {
     invocation_.job.train.epochs = 0;
     invocation_.origin["train.epochs"] = "because train.steps is set";
   }
@@ -273,6 +271,18 @@ std::string to_ini(const Job& job) {
     text += fmt::format("{} = {}\n", o.name(), o.get());
   }
   return text;
+}
+
+std::map<std::string, std::string> values_of_ini(const std::string& ini) {
+  std::map<std::string, std::string> values;
+  std::istringstream lines(ini);
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
+    const size_t equals = line.find(" =");
+    if (equals != std::string::npos) values[section + "." + line.substr(0, equals)] = line.substr(std::min(equals + 3, line.size()));
+  }
+  return values;
 }
 
 uint64_t job_hash(const Job& job) {

@@ -61,11 +61,15 @@ Invocation parse(int argc, const char* const* argv, const char* const* env,
 struct Setting {
   std::string key, value, origin;
 };
+inline constexpr const char* kDefaultOrigin = "default";
+inline constexpr const char* kCommandLine = "command line";
 /// Every option in the order of docs/jobs.md.
 std::vector<Setting> settings(const Invocation& invocation);
 
 /// The job as a job file that parse() reads back to the same job.
 std::string to_ini(const Job& job);
+/// By key, the values in a text that to_ini() gave.
+std::map<std::string, std::string> values_of_ini(const std::string& ini);
 
 /// Equal on all ranks of one run. Leaves out what cannot change the result and may differ between hosts:
 /// sections run, log and device, the loader's threads and prefetch, the timeout, and where the data files lie (their

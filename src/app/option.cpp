@@ -112,9 +112,6 @@ Option number(std::string key, std::string unit, uint64_t& field, Range range, s
 Option number(std::string key, std::string unit, double& field, Range range, std::string help) {
   return make_number(std::move(key), std::move(unit), field, range, std::move(help));
 }
-Option number(std::string key, std::string unit, float& field, Range range, std::string help) {
-  return make_number(std::move(key), std::move(unit), field, range, std::move(help));
-}
 
 Option number(std::string key, std::string unit, std::optional<double>& field, Range range,
               std::string help) {
@@ -197,10 +194,6 @@ Option word_list(std::string key, std::vector<std::string>& field, std::vector<s
   return o;
 }
 
-Option number_list(std::string key, std::string unit, std::vector<int64_t>& field, Range range,
-                   std::string help) {
-  return make_number_list(std::move(key), std::move(unit), field, range, std::move(help));
-}
 Option number_list(std::string key, std::string unit, std::vector<double>& field, Range range,
                    std::string help) {
   return make_number_list(std::move(key), std::move(unit), field, range, std::move(help));

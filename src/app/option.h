@@ -44,7 +44,6 @@ Option number(std::string key, std::string unit, int64_t& field, Range range, st
 Option number(std::string key, std::string unit, int& field, Range range, std::string help);
 Option number(std::string key, std::string unit, uint64_t& field, Range range, std::string help);
 Option number(std::string key, std::string unit, double& field, Range range, std::string help);
-Option number(std::string key, std::string unit, float& field, Range range, std::string help);
 /// No value ("") leaves the choice to the code.
 Option number(std::string key, std::string unit, std::optional<double>& field, Range range, std::string help);
 Option flag(std::string key, bool& field, std::string help);
@@ -53,8 +52,6 @@ Option text(std::string key, std::string unit, std::string& field, std::string h
 Option word(std::string key, std::string& field, std::vector<std::string> words, std::string help);
 Option word_list(std::string key, std::vector<std::string>& field, std::vector<std::string> words,
                  std::string help);
-Option number_list(std::string key, std::string unit, std::vector<int64_t>& field, Range range,
-                   std::string help);
 Option number_list(std::string key, std::string unit, std::vector<double>& field, Range range,
                    std::string help);
 Option number_list(std::string key, std::string unit, std::vector<float>& field, Range range,

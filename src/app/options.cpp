@@ -10,6 +10,9 @@ namespace {
 
 using Table = std::vector<Option>;
 
+// Far beyond any use, and so small that no product of them overflows.
+constexpr double kMostSamples = 1e6, kMostEpochs = 1e6, kMostSteps = 1e12, kMostPixels = 65536;
+
 void append(Table& all, Table section) { std::ranges::move(section, std::back_inserter(all)); }
 
 Option input_file(std::string key, std::string& field, std::string help) {
@@ -46,14 +49,14 @@ Table data(train::DataOptions& d) {
 
 Table train(train::TrainOptions& t) {
   return {
-      number("train.epochs", "epochs", t.epochs, at_least(0),
+      number("train.epochs", "epochs", t.epochs, from_to(0, kMostEpochs),
              "passes over the data; 0: no limit. Where only train.steps is given, that alone is the limit"),
-      number("train.steps", "steps", t.steps, at_least(0), "taken optimizer steps; 0: no limit"),
+      number("train.steps", "steps", t.steps, from_to(0, kMostSteps), "taken optimizer steps; 0: no limit"),
       number("train.minutes", "min", t.minutes, at_least(0), "wall time; 0: no limit"),
       number("train.seed", "N", t.seed, at_least(0), "of initialisation, order, augmentation and dropout"),
-      number("train.eval_every", "epochs", t.eval_every, at_least(0),
+      number("train.eval_every", "epochs", t.eval_every, from_to(0, kMostEpochs),
              "between evaluations; 0: at the end only"),
-      number("train.eval_every_steps", "steps", t.eval_every_steps, at_least(0),
+      number("train.eval_every_steps", "steps", t.eval_every_steps, from_to(0, kMostSteps),
              "between evaluations, besides those by epoch; 0: off"),
       number("train.label_smoothing", "X", t.label_smoothing, from_to_below(0, 1),
              "as PyTorch's CrossEntropyLoss"),
@@ -63,10 +66,10 @@ Table train(train::TrainOptions& t) {
 
 Table batch(train::BatchOptions& b) {
   return {
-      number("batch.micro", "samples", b.micro, at_least(0),
+      number("batch.micro", "samples", b.micro, from_to(0, kMostSamples),
              "of a shard, one forward and backward of one device; 0: worked out"),
-      number("batch.global", "samples", b.global, at_least(0), "of a step over all devices; 0: worked out"),
-      number("batch.accumulation", "shards", b.accumulation, at_least(0),
+      number("batch.global", "samples", b.global, from_to(0, 1000 * kMostSamples), "of a step over all devices; 0: worked out"),
+      number("batch.accumulation", "shards", b.accumulation, from_to(0, kMostSamples),
              "of a step on each device; 0: worked out")};
 }
 
@@ -104,11 +107,11 @@ Table schedule(train::ScheduleOptions& s) {
 }
 
 Table transforms(data::TransformOptions& t) {
-  return {number("data.size", "pixels", t.size, at_least(0),
+  return {number("data.size", "pixels", t.size, from_to(0, kMostPixels),
                  "height and width that the model sees; 0: as stored, or as resized"),
-          number("data.resize", "pixels", t.resize, at_least(0),
+          number("data.resize", "pixels", t.resize, from_to(0, kMostPixels),
                  "shorter side after the resize that comes before the crop; 0: no resize"),
-          number("data.pad", "pixels", t.pad, at_least(0),
+          number("data.pad", "pixels", t.pad, from_to(0, kMostPixels),
                  "training: zeros added on each side before a random crop"),
           flag("data.flip", t.flip, "training: mirror left to right, half of the time"),
           flag("data.random_resized_crop", t.random_resized_crop,
@@ -142,9 +145,9 @@ Table checkpoint(train::CheckpointOptions& c) {
                        "auto: the newest whole checkpoint of run.dir (of the job's newest run), if any; "
                        "PATH: a checkpoint or run");
   resume.input_path = true;
-  return {number("checkpoint.every", "steps", c.every, at_least(0),
+  return {number("checkpoint.every", "steps", c.every, from_to(0, kMostSteps),
                  "between checkpoints; 0: at the end and on a stop signal only"),
-          number("checkpoint.keep", "N", c.keep, at_least(1), "newest checkpoints kept, besides the best"),
+          number("checkpoint.keep", "N", c.keep, from_to(1, kMostSteps), "newest checkpoints kept, besides the best"),
           resume,
           word("checkpoint.best", c.best, {"none", "top1", "top5", "loss"},
                "evaluation metric whose best checkpoint is kept")};
@@ -158,7 +161,7 @@ Table run(train::RunOptions& r) {
 
 Table log(train::LogOptions& l) {
   return {
-      local(number("log.every", "steps", l.every, at_least(1), "between console lines and metrics records")),
+      local(number("log.every", "steps", l.every, from_to(1, kMostSteps), "between console lines and metrics records")),
       local(word("log.color", l.color, {"auto", "always", "never"},
                  "auto: on a terminal, unless NO_COLOR is set"))};
 }
@@ -192,6 +195,10 @@ std::vector<std::pair<std::string, std::string>> short_forms() {
   return {{"reduction", "parallel.reduction"}, {"resume", "checkpoint.resume"}, {"device", "device.name"}};
 }
 
+bool Command::reads(const Option& option) const {
+  return std::ranges::any_of(options, [&](const std::string& o) { return o == option.section() || o == option.key; });
+}
+
 std::vector<Command> commands() {
   return {{"train",
            "train a model: the default command",
@@ -199,7 +206,9 @@ std::vector<Command> commands() {
             "device"}},
           {"evaluate",
            "measure a checkpoint on data.eval, every sample exactly once",
-           {"model", "data", "batch", "parallel", "checkpoint", "run", "log", "device"}}};
+           {"model", "data.eval", "data.threads", "data.prefetch", "data.size", "data.resize", "data.mean", "data.std",
+            "train.label_smoothing", "batch.micro", "parallel.timeout", "checkpoint.resume", "run.dir", "log.color",
+            "device"}}};
 }
 
 }  // namespace lockstep::app

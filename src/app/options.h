@@ -19,7 +19,8 @@ std::vector<std::pair<std::string, std::string>> short_forms();
 /// A command of the trainer, for help.
 struct Command {
   std::string name, summary;
-  std::vector<std::string> sections;  ///< those that it reads
+  std::vector<std::string> options;  ///< that it reads: whole sections, and keys
+  bool reads(const Option& option) const;
 };
 std::vector<Command> commands();
 

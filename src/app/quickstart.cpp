@@ -17,14 +17,17 @@ namespace {
 
 struct Pair {
   fs::path train, test;
-  bool exists() const { return fs::exists(train) && fs::exists(test); }
+  bool exists() const {
+    std::error_code ignored;  // a folder that may not be read holds nothing for us
+    return fs::exists(train, ignored) && fs::exists(test, ignored);
+  }
 };
 
 // A checkout's own .cache, next to the build folder; else the user's cache folder.
 fs::path cache_folder() {
   std::error_code ignored;
   const fs::path checkout = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
-  if (fs::exists(checkout / "jobs" / "fashion_mnist.ini")) return checkout / ".cache";
+  if (fs::exists(checkout / "jobs" / "fashion_mnist.ini", ignored)) return checkout / ".cache";
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return fs::path(xdg) / "lockstep";
   if (const char* home = std::getenv("HOME"); home && *home) return fs::path(home) / ".cache" / "lockstep";
   return fs::temp_directory_path() / "lockstep";
@@ -37,10 +40,10 @@ void generate(const Pair& to) {
     throw UserError("cannot make the cache folder '" + to.train.parent_path().string() + "'", error.message(),
                     "set XDG_CACHE_HOME to a folder that can be written, or give --data.train FILE");
   data::GenerateOptions options;
-  if (!fs::exists(to.train)) data::generate_file(to.train, options, "trainer (built-in quickstart)", true);
+  data::generate_file(to.train, options, "trainer (built-in quickstart)", data::IfExists::keep);
   options.num_samples = 2000;
   options.eval = true;
-  if (!fs::exists(to.test)) data::generate_file(to.test, options, "trainer (built-in quickstart)", true);
+  data::generate_file(to.test, options, "trainer (built-in quickstart)", data::IfExists::keep);
 }
 
 }  // namespace
@@ -71,7 +74,7 @@ void give_built_in_data(comm::World& world, Invocation& invocation) {
   train::DataOptions& job = invocation.job.data;
   job.train = data.train.string();
   invocation.origin["data.train"] = "built-in job";
-  if (invocation.origin["data.eval"] == "default") {
+  if (invocation.origin["data.eval"] == kDefaultOrigin) {
     job.eval = data.test.string();
     invocation.origin["data.eval"] = "built-in job";
   }

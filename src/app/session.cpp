@@ -1,15 +1,18 @@
 #include "app/session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <map>
+#include <chrono>
+#include <future>
 
 #include "app/options.h"
 #include "checkpoint/load.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/progress.h"
 #include "device/cpu/cpu_device.h"
 #include "monitor/run_directory.h"
 #include "train/evaluate.h"
@@ -43,12 +46,49 @@ void refuse_mismatch(const data::ClassificationSet& train, const data::Classific
                                 text(eval.image())),
                     "give files that were packed alike");
   }
-  const auto most = *std::ranges::max_element(eval.labels());
-  if (train.num_classes() != eval.num_classes() && (!eval.class_names().empty() || most >= train.num_classes()))
-    throw UserError("data.train and data.eval disagree on the number of classes",
-                    fmt::format("'{}' has '{}', '{}' has '{}'", train.path(), train.num_classes(), eval.path(),
-                                eval.num_classes()),
-                    "give files of the same classes; 'datatool info FILE' lists them");
+  require_classes(eval, train.num_classes(), "data.train");
+}
+
+// The hash of this rank's file. One that stores none is read, by one rank a host, while the others stay in touch.
+std::string content_hash(comm::World& world, const std::string& key, const std::optional<data::ClassificationSet>& set) {
+  const bool unknown = set && !set->has_stored_hash();
+  const std::vector<std::string> files = world.all_gather(unknown ? world.host() + ":" + set->path() : "");
+  const auto reader = std::ranges::find(files, files[world.rank()]) - files.begin();
+  std::future<std::string> hash;
+  if (unknown && reader == world.rank())
+    hash = std::async(std::launch::async, [&] {
+      if (world.rank() != 0) return set->content_hash();
+      Progress progress("hashing " + key, static_cast<uint64_t>(set->num_samples()), "samples");
+      return set->content_hash([&](uint64_t rows) { progress.advance(rows); });
+    });
+  const auto working = [&] { return hash.valid() && hash.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready; };
+  while (world.any(working())) {
+  }
+  std::string mine;
+  world.together([&] {
+    if (hash.valid())
+      mine = hash.get();
+    else if (set && !unknown)
+      mine = set->content_hash();
+  });
+  const std::vector<std::string> all = world.all_gather(mine);
+  return unknown ? all[reader] : mine;
+}
+
+std::string channels_text(const std::vector<float>& given, const std::vector<float>& of_the_set) {
+  return fmt::format("{}", fmt::join(given.empty() ? of_the_set : given, ","));
+}
+
+void add_facts(comm::World& world, const Job& job, const std::string& key, const std::optional<data::ClassificationSet>& set,
+               bool shuffled, std::map<std::string, std::string>& facts) {
+  const std::string hash = content_hash(world, key, set);
+  if (!set) return;
+  facts[key] = "xxh3 " + hash;
+  facts[key + ".mean"] = channels_text(job.transforms.mean, set->mean());
+  facts[key + ".std"] = channels_text(job.transforms.std, set->std());
+  if (!shuffled) return;
+  facts[key + ".order"] =
+      set->chunk_rows() > 0 ? fmt::format("by chunks of {} rows, {} at a time", set->chunk_rows(), set->window_chunks()) : "by row";
 }
 
 void agree(comm::World& world, const std::string& what, const std::string& value, const std::string& todo) {
@@ -72,7 +112,9 @@ void require_same_job(comm::World& world, const Invocation& invocation) {
   std::string build;
   for (const auto& [name, version] : versions()) build += name + " " + version + "; ";
   agree(world, "the build", build, "start the same trainer on every host");
-  agree(world, "the command", invocation.help ? "help" : invocation.command, "start every rank with the same command");
+  agree(world, "the command",
+        invocation.help ? "help" : invocation.command + (invocation.built_in ? ", the built-in job" : ""),
+        "start every rank with the same command");
   if (world.agree("the job", job_hash(invocation.job)).empty()) return;
   Job job = invocation.job;
   for (const Option& o : options(job))
@@ -80,7 +122,8 @@ void require_same_job(comm::World& world, const Invocation& invocation) {
 }
 
 std::string job_name(const Invocation& invocation) {
-  return invocation.job_file.empty() ? "quickstart" : fs::path(invocation.job_file).stem().string();
+  if (!invocation.job_file.empty()) return fs::path(invocation.job_file).stem().string();
+  return invocation.built_in ? "quickstart" : invocation.job.model.name;
 }
 
 fs::path newest_run(const Invocation& invocation) {
@@ -95,18 +138,17 @@ std::string find_checkpoint(comm::World& world, const Invocation& invocation, mo
     if (world.rank() != 0 || resume == "never") return;
     const fs::path run = resume == "auto" ? newest_run(invocation) : fs::path(resume);
     const fs::path checkpoints = run / monitor::kCheckpoints;
-    if (resume == "auto") {
-      if (run.empty()) return;
-      const checkpoint::Latest latest = checkpoint::find_latest(checkpoints);
-      for (const checkpoint::Damaged& d : latest.damaged)
-        console.print(monitor::warning(
-            fmt::format("checkpoint '{}' is damaged and passed over\n  {}", d.path.string(), d.why), console.color()));
-      if (latest.checkpoint) found = latest.checkpoint->path.string();
-    } else if (fs::exists(checkpoints)) {
-      found = checkpoint::require_latest(checkpoints).path;
-    } else {
+    if (run.empty()) return;
+    std::error_code error;
+    if (resume != "auto" && !fs::exists(checkpoints, error)) {
       found = checkpoint::load_checkpoint(run).path;
+      return;
     }
+    checkpoint::Latest latest = checkpoint::find_latest(checkpoints);
+    for (const checkpoint::Damaged& d : latest.damaged)
+      console.print(monitor::warning(
+          fmt::format("checkpoint '{}' is damaged and passed over\n  {}", d.path.string(), d.why), console.color()));
+    if (latest.checkpoint || resume != "auto") found = checkpoint::require(std::move(latest), checkpoints).path;
   });
   return world.broadcast(found);
 }
@@ -134,7 +176,7 @@ Placement place(comm::World& world, int wanted_threads) {
   placement.threads = wanted_threads > 0 ? wanted_threads : std::max(1, cores / sharing);
   const std::vector<int> threads = world.all_gather_values(placement.threads);
   for (int r = 0; r < world.size(); ++r)
-    placement.rows.push_back({r, world.hosts()[r], "cpu", text_of(masks[r]), threads[r]});
+    placement.rows.push_back({.rank = r, .host = world.hosts()[r], .cores = text_of(masks[r]), .threads = threads[r]});
 
   const int on_host = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   if (cores == 1 && wanted_threads == 0 && on_host > world.local_size())
@@ -150,21 +192,31 @@ Placement place(comm::World& world, int wanted_threads) {
   return placement;
 }
 
-DataSets open_data(comm::World& world, const Job& job) {
+DataSets open_data(comm::World& world, const Job& job, bool train) {
   DataSets sets;
   world.together([&] {
-    if (!job.data.train.empty()) sets.train.emplace(job.data.train);
+    if (train) sets.train.emplace(job.data.train);
     if (!job.data.eval.empty()) sets.eval.emplace(job.data.eval);
     if (sets.train && sets.eval) refuse_mismatch(*sets.train, *sets.eval);
   });
+  add_facts(world, job, "data.train", sets.train, true, sets.facts);
+  add_facts(world, job, "data.eval", sets.eval, false, sets.facts);
   return sets;
 }
 
-models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, bool train) {
+void require_classes(const data::ClassificationSet& eval, int64_t classes, const std::string& owner) {
+  const auto most = *std::ranges::max_element(eval.labels());
+  if (eval.num_classes() == classes || (eval.class_names().empty() && most < classes)) return;
+  throw UserError(owner + " and data.eval disagree on the number of classes",
+                  fmt::format("{} has '{}', '{}' has '{}'", owner, classes, eval.path(), eval.num_classes()),
+                  "give data of the same classes; 'datatool info FILE' lists them");
+}
+
+models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, int64_t classes, bool train) {
   const Shape sample = data::output_shape(job.transforms, set.image(), train);
   models::ModelOptions options;
   options.name = job.model.name;
-  options.classes = set.num_classes();
+  options.classes = classes;
   options.channels = sample[0];
   options.height = sample[1];
   options.width = sample[2];
@@ -194,9 +246,9 @@ std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& j
 
 void require_agreement(comm::World& world, const DataSets& data, train::Replica& replica) {
   if (world.size() == 1) return;
-  for (const auto& [key, set] : {std::pair{"data.train", &data.train}, {"data.eval", &data.eval}})
-    agree(world, std::string("the contents of ") + key, *set ? "xxh3 " + (*set)->content_hash() : "none",
-          "give every rank the same file");
+  for (const char* key : {"data.train", "data.train.order", "data.train.mean", "data.train.std", "data.eval", "data.eval.mean",
+                          "data.eval.std"})
+    agree(world, key, data.facts.contains(key) ? data.facts.at(key) : "none", "give every rank the same file");
 
   // All parameters at once; one by one only to say which.
   device::Store& store = replica.store();

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <new>
 
 #include "app/batch.h"
 #include "app/commands.h"
+#include "app/options.h"
 #include "app/session.h"
 #include "checkpoint/load.h"
 #include "comm/collective.h"
@@ -29,14 +31,24 @@ namespace {
 class TrainCommand {
  public:
   TrainCommand(comm::World& world, const Invocation& invocation)
-      : world_(world), in_(invocation), job_(invocation.job), console_(stdout, color_mode(invocation.job)) {}
+      : world_(world), in_(invocation), signals_(job_.run.signals), console_(stdout, color_mode(job_)) {}
 
   int run() {
     world_.set_timeout(job_.parallel.collective.timeout);
     plan_batches();
-    data_ = open_data(world_, job_);
+    data_ = open_data(world_, job_, true);
     placement_ = place(world_, job_.device.threads);
-    world_.together([&] { build(); });
+    world_.together([&] {
+      try {
+        build();
+      } catch (const std::bad_alloc&) {
+        throw UserError("the model and its data do not fit into memory",
+                        fmt::format("the system gives no more for model '{}' with micro-batches of '{}' samples",
+                                    job_.model.name, plan_.micro),
+                        "lower batch.micro, or choose a smaller model");
+      }
+    });
+    resolve();
     resume();
     world_.together([&] { start_state(); });
     require_agreement(world_, data_, *replica_);
@@ -46,7 +58,6 @@ class TrainCommand {
 
  private:
   bool root() const { return world_.rank() == 0; }
-  void warn(const std::string& text) { console_.print(monitor::warning(text, console_.color())); }
 
   void plan_batches() {
     world_.together([&] {
@@ -62,9 +73,9 @@ class TrainCommand {
                       fmt::format("'{}' has '{}' samples", set.path(), set.num_samples()),
                       fmt::format("use a batch.micro of at most '{}'", set.num_samples()));
     device_ = device::make_cpu_device(placement_.threads);
-    model_ = model_for(job_, set, true);
+    model_ = model_for(job_, set, set.num_classes(), true);
     if (data_.eval) {
-      const models::ModelOptions eval = model_for(job_, *data_.eval, false);
+      const models::ModelOptions eval = model_for(job_, *data_.eval, set.num_classes(), false);
       if (eval.height != model_.height || eval.width != model_.width)
         throw UserError("training and evaluation see images of different sizes",
                         fmt::format("training '{} x {}', evaluation '{} x {}'", model_.height, model_.width, eval.height,
@@ -90,12 +101,28 @@ class TrainCommand {
     optimizer_ = std::make_unique<train::Optimizer>(*device_, replica_->store(), job_.optim, job_.train.ema_decay);
   }
 
+  // What was left to the trainer to choose, so that whoever reads the job later need not guess.
+  void resolve() {
+    auto set = [&](const std::string& key, auto& field, auto value) {
+      if (field == value) return;
+      field = value;
+      in_.origin[key] = "worked out";
+    };
+    set("batch.micro", job_.batch.micro, plan_.micro);
+    set("batch.global", job_.batch.global, plan_.global);
+    set("batch.accumulation", job_.batch.accumulation, plan_.accumulation);
+    set("device.name", job_.device.name, std::string("cpu"));
+    set("device.threads", job_.device.threads, placement_.threads);
+  }
+
   void resume() {
     const bool automatic = job_.checkpoint.resume == "auto";
     world_.together([&] {
       if (!root() || !automatic) return;
-      run_dir_ = newest_run(in_);
-      if (!run_dir_.empty()) checkpoint::clean_stale(run_dir_ / monitor::kCheckpoints);
+      const fs::path dir = newest_run(in_);
+      if (dir.empty()) return;
+      directory_.emplace(monitor::RunDirectory::claim(dir, true));
+      checkpoint::clean_stale(dir / monitor::kCheckpoints);
     });
     resumed_from_ = find_checkpoint(world_, in_, console_);
     if (root() && automatic)
@@ -115,13 +142,11 @@ class TrainCommand {
     const checkpoint::Checkpoint c = checkpoint::load_checkpoint(resumed_from_, checkpoint::Verify::sizes);
     require_same_run(c.state);
     train::load_tensors(c.model(), c.optimizer(), store, *optimizer_);
-    position_ = {c.state.step, c.state.skipped_steps, {static_cast<uint64_t>(c.state.epoch), c.state.batch}};
-    if (auto samples = c.state.values.find(train::kSamplesValue); samples != c.state.values.end())
-      position_.samples = static_cast<int64_t>(samples->second);
+    position_ = train::load_position(c.state);
   }
 
-  // What a cursor and a tree of shards mean must not change under a run.
-  void require_same_run(const checkpoint::State& s) const {
+  // What a cursor and a tree of shards mean must not change under a run; what else has changed is said.
+  void require_same_run(const checkpoint::State& s) {
     auto same = [&](const std::string& what, const std::string& then, const std::string& now) {
       if (then != now)
         throw UserError(fmt::format("checkpoint '{}' belongs to another run: {} differs", resumed_from_, what),
@@ -132,17 +157,38 @@ class TrainCommand {
     same("train.seed", std::to_string(s.seed), std::to_string(job_.train.seed));
     same("batch.micro", std::to_string(s.micro_batch), std::to_string(plan_.micro));
     same("batch.global", std::to_string(s.shards * s.micro_batch), std::to_string(plan_.global));
-    if (auto hash = s.data.find("train"); hash != s.data.end())
-      same("the content of data.train", hash->second, data_.train->content_hash());
+    for (const char* key : {"data.train", "data.train.order", "data.train.mean", "data.train.std"})
+      if (s.data.contains(key)) same(key, s.data.at(key), data_.facts.at(key));
+    std::map<std::string, std::string> then = values_of_ini(s.job);
+    if (then.contains("data.drop_last")) same("data.drop_last", then["data.drop_last"], job_.data.drop_last ? "true" : "false");
+
+    std::string changes;
+    Job now = job_;
+    for (const Option& o : options(now)) {
+      const bool matters = o.identity || o.key == "device.threads";
+      const bool elsewhere = o.section() == "batch" || o.section() == "checkpoint" || o.key == "model.weights";
+      if (matters && !elsewhere && then.contains(o.key) && then[o.key] != o.get())
+        changes += fmt::format("\n  {} was '{}' and is '{}'", o.key, then[o.key], o.get());
+    }
+    for (const auto& [key, value] : s.data)
+      if (key.starts_with("data.eval") && data_.facts.contains(key) && data_.facts.at(key) != value)
+        changes += fmt::format("\n  {} was '{}' and is '{}'", key, value, data_.facts.at(key));
+    if (!changes.empty())
+      warnings_.push_back("the job has changed since its checkpoint: the bits will not be those of one uninterrupted run" +
+                          changes);
   }
 
   void claim_directory() {
     world_.together([&] {
       if (!root()) return;
-      if (const fs::path dir = run_dir_.empty() ? fs::path(job_.run.dir) : run_dir_; dir.empty())
+      const fs::path dir = job_.run.dir;
+      if (!directory_ && dir.empty())
         directory_.emplace(monitor::RunDirectory::next("runs", job_name(in_)));
-      else
-        directory_.emplace(monitor::RunDirectory::claim(dir, job_.checkpoint.resume == "auto" || goes_on_in(dir)));
+      else if (!directory_)
+        directory_.emplace(monitor::RunDirectory::claim(dir, goes_on_in(dir)));
+      if (!directory_->lock_failure().empty())
+        warnings_.push_back(fmt::format("run.dir '{}' could not be locked\n  {}\n  start no second run in it",
+                                        directory_->path().string(), directory_->lock_failure()));
       const size_t state = replica_->store().values().size_bytes() + optimizer_->bytes();
       directory_->probe(2 * state + (1 << 20));
       log_ = std::make_unique<monitor::MetricsLog>(directory_->path() / monitor::kMetricsFile, position_.step);
@@ -162,10 +208,10 @@ class TrainCommand {
 
   monitor::Header header() const {
     monitor::Header h;
-    for (const Setting& s : settings(in_)) h.job.push_back({s.key, s.value, s.origin});
+    for (const Setting& s : settings(in_))
+      if (s.origin != kDefaultOrigin) h.job.push_back({s.key, s.value, s.origin});
     h.world = placement_.rows;
-    for (monitor::WorldRow& row : h.world) row.device = "cpu";
-    h.world[0].device = device_->description();
+    for (monitor::WorldRow& row : h.world) row.device = row.rank == 0 ? device_->description() : "cpu";
     h.model = model_.name;
     h.parameters = replica_->graph().parameter_count();
     h.parameter_bytes = h.parameters * static_cast<int64_t>(sizeof(float));
@@ -176,6 +222,7 @@ class TrainCommand {
     h.samples = data_.train->num_samples();
     h.steps_per_epoch = train_->order().batches_per_epoch();
     h.steps = train::total_steps(job_.train, h.steps_per_epoch);
+    h.minutes = job_.train.minutes;
     device::Store& store = replica_->store();
     h.memory = {{"parameters", store.values().size_bytes()},
                 {"gradients", store.gradients().size_bytes()},
@@ -192,9 +239,10 @@ class TrainCommand {
     s.seed = job_.train.seed;
     s.shards = plan_.shards;
     s.micro_batch = plan_.micro;
-    s.job = to_ini(job_);
-    s.data["train"] = data_.train->content_hash();
-    if (data_.eval) s.data["eval"] = data_.eval->content_hash();
+    Job any_world = job_;
+    any_world.batch.accumulation = 0;  // follows from the two others and the world
+    s.job = to_ini(any_world);
+    s.data = data_.facts;
     s.versions = versions();
     s.ranks = world_.size();
     return s;
@@ -205,19 +253,19 @@ class TrainCommand {
     step_ = std::make_unique<train::Step>(*replica_, *collective_, *optimizer_, plan_, job_.train.seed,
                                           job_.optim.clip_norm, job_.parallel.bucket_mib);
     if (root()) {
-      for (const std::string& w : in_.warnings) warn(w);
-      for (const std::string& w : placement_.warnings) warn(w);
       if (plan_.world_dependent)
-        warn("batch.global follows the number of devices\n  another number of devices gives another result\n  set batch.global");
+        warnings_.emplace_back(
+            "batch.global follows the number of devices\n  another number of devices gives another result\n  set batch.global");
+      for (const auto* warnings : {&in_.warnings, &placement_.warnings, &warnings_})
+        for (const std::string& w : *warnings) console_.print(monitor::warning(w, console_.color()));
       console_.print(monitor::header(header(), console_.color()));
     }
-    const train::StopSignals signals(job_.run.signals);
     train::LoopOptions options{job_.train, job_.optim.lr, job_.schedule, job_.checkpoint, job_.log.every, "img",
                                checkpoint_state()};
-    if (root() && goes_on_in(directory_->path())) options.saved_step = position_.step;
+    if (world_.any(root() && goes_on_in(directory_->path()))) options.saved_step = position_.step;
     const train::LoopParts parts{world_,      *replica_,    *optimizer_, *step_,
                                  *train_,     eval_.get(),  saver_.get(), root() ? &console_ : nullptr,
-                                 log_.get(),  signals};
+                                 log_.get(),  signals_};
     const train::LoopResult result = train::run_loop(parts, options, position_);
     const uint64_t peak = monitor::peak_host_bytes();
     uint64_t peak_all = 0;
@@ -225,7 +273,7 @@ class TrainCommand {
     world_.together([&] {
       if (!root()) return;
       finish(result, peak_all);
-      if (options.saved_step != result.position.step) require_saved(result.position.step);
+      require_saved(result.position.step);
     });
     return result.stopped ? kStoppedRequeue : kDone;
   }
@@ -242,8 +290,8 @@ class TrainCommand {
     const double batches = static_cast<double>(train_->order().batches_per_epoch());
     s.epochs = static_cast<double>(r.position.cursor.epoch) + static_cast<double>(r.position.cursor.batch) / batches;
     s.samples = r.position.samples;
-    s.train_loss = r.train_loss;
-    s.eval = r.eval;
+    s.train_loss = r.position.train_loss;
+    s.eval = r.position.eval;
     s.params_hash = train::params_hash(replica_->store(), replica_->store().values());
     s.samples_per_second = r.time.steps ? static_cast<double>(r.samples) / r.time.total_seconds() : 0;
     s.step_ms_median = r.step_ms_median;
@@ -255,7 +303,7 @@ class TrainCommand {
     s.resumed_from = resumed_from_;
     const fs::path dir = directory_->path();
     // A run that was finished already keeps its summary.
-    if (r.time.steps > 0 || !fs::exists(dir / monitor::kSummaryFile)) monitor::write_summary(dir / monitor::kSummaryFile, s);
+    if (r.time.steps > 0 || r.evaluated || !fs::exists(dir / monitor::kSummaryFile)) monitor::write_summary(dir / monitor::kSummaryFile, s);
     std::vector<std::pair<std::string, std::string>> written{{"summary", (dir / monitor::kSummaryFile).string()},
                                                              {"metrics", (dir / monitor::kMetricsFile).string()}};
     if (const fs::path last = saver_->last_committed(); !last.empty()) written.emplace_back("checkpoint", last.string());
@@ -266,7 +314,7 @@ class TrainCommand {
   }
 
   void require_saved(int64_t step) const {
-    if (saver_->last_committed().filename() == checkpoint::step_name(step)) return;
+    if (fs::exists(directory_->path() / monitor::kCheckpoints / checkpoint::step_name(step))) return;
     throw UserError(fmt::format("the run ended at step '{}' without its last checkpoint", step),
                     "it could not be written, as the warning above says",
                     fmt::format("make room in '{0}', then go on from the last whole one: --resume auto --run.dir '{0}'",
@@ -274,9 +322,11 @@ class TrainCommand {
   }
 
   comm::World& world_;
-  const Invocation& in_;
-  const Job& job_;
+  Invocation in_;  // resolve() fills in what was left open
+  Job& job_ = in_.job;
+  const train::StopSignals signals_;
   monitor::Console console_;
+  std::vector<std::string> warnings_;
   train::BatchPlan plan_;
   DataSets data_;
   Placement placement_;
@@ -286,7 +336,6 @@ class TrainCommand {
   std::unique_ptr<data::Loader> train_, eval_;
   std::unique_ptr<train::Optimizer> optimizer_;
   std::string resumed_from_;
-  fs::path run_dir_;
   train::Position position_;
   std::optional<monitor::RunDirectory> directory_;
   std::unique_ptr<monitor::MetricsLog> log_;

@@ -88,8 +88,7 @@ Latest find_latest(const fs::path& directory) {
   return latest;
 }
 
-Checkpoint require_latest(const fs::path& directory) {
-  Latest latest = find_latest(directory);
+Checkpoint require(Latest latest, const fs::path& directory) {
   if (latest.checkpoint) return std::move(*latest.checkpoint);
   std::string why = fs::is_directory(directory) ? "it holds none" : "there is no such directory";
   if (!latest.damaged.empty()) {

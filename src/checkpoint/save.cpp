@@ -91,7 +91,11 @@ Snapshot Saver::take_storage() {
 void Saver::save(Snapshot&& snapshot) {
   finish();
   snapshot_ = std::move(snapshot);
-  writer_ = std::thread([this] { write(); });
+  busy_ = true;
+  writer_ = std::thread([this] {
+    write();
+    busy_ = false;
+  });
 }
 
 void Saver::finish() {

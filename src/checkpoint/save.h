@@ -1,6 +1,7 @@
 // Writing checkpoints: one directory each, committed by a rename, in the background.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -48,6 +49,8 @@ class Saver {
   Snapshot take_storage();
   /// Starts writing; waits for the write in flight first.
   void save(Snapshot&& snapshot);
+  /// Whether a write is in flight: whether the calls that wait would.
+  bool busy() const { return busy_; }
   /// Waits for the write in flight.
   void finish();
 
@@ -61,6 +64,7 @@ class Saver {
   SaverOptions options_;
   Snapshot snapshot_;
   std::thread writer_;
+  std::atomic<bool> busy_ = false;
   mutable std::mutex mutex_;  // of the two below
   std::optional<UserError> failure_;
   std::filesystem::path committed_;

@@ -40,13 +40,6 @@ class Handle {
   uint64_t ticket_ = 0;
 };
 
-/// What the communication thread did since the last take_stats().
-struct CollectiveStats {
-  double busy_seconds = 0;  ///< inside operations, waiting for other devices included
-  uint64_t operations = 0;
-  uint64_t bytes = 0;  ///< of the operations' buffers; the wire carries 2(D-1)/D of it for an all_reduce
-};
-
 /// A contiguous range of elements.
 struct Slice {
   size_t begin = 0, end = 0;
@@ -69,7 +62,7 @@ const char* name_of(Operation::Kind kind);
 /// operation until its handle is done. After a failure every unfinished and every later wait() throws it.
 /// Destroying a Collective abandons what is unfinished, so wait first. Steady state allocates nothing.
 ///
-/// Submitting is for one thread at a time; waiting, abort() and stats for any.
+/// Submitting is for one thread at a time; waiting and abort() for any.
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -95,7 +88,6 @@ class Collective {
   /// Gives up: unfinished and later operations throw ClusterError. Local; the other devices run into their
   /// timeout.
   virtual void abort() = 0;
-  virtual CollectiveStats take_stats() = 0;
 
  protected:
   friend class Handle;

@@ -1,5 +1,6 @@
 #include "comm/patience.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -8,6 +9,10 @@
 #include "core/error.h"
 
 namespace lockstep::comm {
+
+std::string text_of_wait(double seconds) {
+  return seconds < 10 ? fmt::format("{:.2g}", seconds) : fmt::format("{:.0f}", seconds);
+}
 
 void Patience::pause(int peer) {
   constexpr int kSpins = 64, kYields = 64;

@@ -4,8 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <string>
 
 namespace lockstep::comm {
+
+/// Seconds that a rank waited, as errors tell them: "300", "2.5", "0.25".
+std::string text_of_wait(double seconds);
 
 /// Polls a condition that other ranks make true. A short spin catches what is about to happen; then the core
 /// is yielded, then slept on in steps of at most 100 us, because ranks are often more than cores and a

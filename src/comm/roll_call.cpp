@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
+#include <algorithm>
 #include <thread>
 
+#include "comm/patience.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -13,7 +14,11 @@ namespace lockstep::comm {
 
 namespace {
 constexpr int kAsk = 1, kAnswer = 2;
-using Clock = std::chrono::steady_clock;
+
+double seconds_from(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 }  // namespace
 
 const char* name_of(Operation::Kind kind) {
@@ -26,10 +31,19 @@ RollCall::RollCall(const World& world)
 
 void RollCall::enter(const Operation& operation, uint64_t number) {
   operation_ = operation;
-  place_ = {number, 1};
+  number_ = number;
+  inside_ = true;
+  calls_[number % calls_.size()] = Clock::now();
 }
 
-void RollCall::leave() { place_.inside = 0; }
+void RollCall::leave() { inside_ = false; }
+
+RollCall::Place RollCall::place(uint64_t asked) const {
+  Place place{number_, inside_};
+  const uint64_t oldest = number_ < calls_.size() ? 1 : number_ - calls_.size() + 1;
+  if (asked <= number_) place.called = seconds_from(calls_[std::max(asked, oldest) % calls_.size()]);
+  return place;
+}
 
 void RollCall::answer() {
   while (true) {
@@ -38,14 +52,15 @@ void RollCall::answer() {
     check(MPI_Iprobe(MPI_ANY_SOURCE, kAsk, comm_, &asked, &status), "MPI_Iprobe");
     if (!asked) return;
     const int from = status.MPI_SOURCE;
-    check(MPI_Recv(nullptr, 0, MPI_BYTE, from, kAsk, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
-    check(MPI_Send(&place_, sizeof place_, MPI_BYTE, from, kAnswer, comm_),
-          "MPI_Send");  // eager: never waits
+    uint64_t number = 0;
+    check(MPI_Recv(&number, sizeof number, MPI_BYTE, from, kAsk, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+    const Place mine = place(number);
+    check(MPI_Send(&mine, sizeof mine, MPI_BYTE, from, kAnswer, comm_), "MPI_Send");  // eager: never waits
     lower_rank_asked_ = lower_rank_asked_ || from < world_.rank();
   }
 }
 
-void RollCall::collect(std::vector<Place>& places, std::vector<char>& answered) {
+void RollCall::collect(std::vector<Answer>& answers, Clock::time_point began) {
   // A communication thread looks at least every 100 ms; two seconds allow for a machine with too many ranks.
   const auto deadline = Clock::now() + std::chrono::seconds(2);
   int missing = world_.size() - 1;
@@ -58,25 +73,27 @@ void RollCall::collect(std::vector<Place>& places, std::vector<char>& answered) 
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       continue;
     }
-    const int from = status.MPI_SOURCE;
-    check(MPI_Recv(&places[from], sizeof(Place), MPI_BYTE, from, kAnswer, comm_, MPI_STATUS_IGNORE),
-          "MPI_Recv");
-    answered[from] = 1;
+    Answer& from = answers[status.MPI_SOURCE];
+    check(
+        MPI_Recv(&from.place, sizeof(Place), MPI_BYTE, status.MPI_SOURCE, kAnswer, comm_, MPI_STATUS_IGNORE),
+        "MPI_Recv");
+    from.here = true;
+    from.delay = seconds_from(began) - from.place.called;
     --missing;
   }
 }
 
-std::string RollCall::who_is_missing(const std::vector<Place>& places,
-                                     const std::vector<char>& answered) const {
+std::string RollCall::who_is_missing(const std::vector<Answer>& answers, double waited) const {
   std::vector<std::string> lines;
   for (int r = 0; r < world_.size(); ++r) {
-    if (!answered[r])
+    const Place& place = answers[r].place;
+    if (!answers[r].here)
       lines.push_back(fmt::format("{} does not answer: dead, stopped or cut off", world_.name_of(r)));
-    else if (places[r].number < place_.number)
+    else if (place.number < number_)
       lines.push_back(fmt::format("{} has not called operation '{}'; it {} operation '{}'", world_.name_of(r),
-                                  place_.number, places[r].inside ? "is in" : "finished", places[r].number));
+                                  number_, place.inside ? "is in" : "finished", place.number));
   }
-  if (lines.empty()) return "all ranks are in this operation, but no data moves between them";
+  if (lines.empty()) return who_was_late(answers, waited);
   constexpr size_t kShown = 4;
   std::string text = lines[0];
   for (size_t i = 1; i < std::min(lines.size(), kShown); ++i) text += "; " + lines[i];
@@ -84,28 +101,38 @@ std::string RollCall::who_is_missing(const std::vector<Place>& places,
   return text;
 }
 
+std::string RollCall::who_was_late(const std::vector<Answer>& answers, double waited) const {
+  const auto last = std::max_element(answers.begin(), answers.end(),
+                                     [](const Answer& a, const Answer& b) { return a.delay < b.delay; });
+  // Ranks never call at the same moment; and from a rank that was late, data takes its time to get here.
+  if (last->delay < waited / 2) return "all ranks are in this operation, but no data moves between them";
+  return fmt::format("{} arrived late: it called operation '{}' '{}' s after this rank began to wait",
+                     world_.name_of(static_cast<int>(last - answers.begin())), number_,
+                     text_of_wait(last->delay));
+}
+
 void RollCall::verdict(int peer, double waited) {
-  std::vector<Place> places(world_.size());
-  std::vector<char> answered(world_.size(), 0);
-  places[world_.rank()] = place_;
-  answered[world_.rank()] = 1;
+  const auto began =
+      Clock::now() - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(waited));
+  std::vector<Answer> answers(world_.size());
+  answers[world_.rank()] = {true, place(number_)};
   for (int r = 0; r < world_.size(); ++r) {
     if (r == world_.rank()) continue;
     MPI_Request request;
-    check(MPI_Isend(nullptr, 0, MPI_BYTE, r, kAsk, comm_, &request), "MPI_Isend");
+    check(MPI_Isend(&number_, sizeof number_, MPI_BYTE, r, kAsk, comm_, &request), "MPI_Isend");
     MPI_Request_free(&request);
   }
-  collect(places, answered);
+  collect(answers, began);
   // The lowest rank that asks speaks, and its abort ends this process while it goes on answering.
   for (int tenth = 0; lower_rank_asked_ && tenth < 100; ++tenth) {
     answer();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   throw ClusterError(
-      fmt::format("waited '{:.0f}' s for {} in operation '{}', {} of '{}'", waited,
-                  peer < 0 ? "the others" : world_.name_of(peer), place_.number, name_of(operation_.kind),
+      fmt::format("waited '{}' s for {} in operation '{}', {} of '{}'", text_of_wait(waited),
+                  peer < 0 ? "the others" : world_.name_of(peer), number_, name_of(operation_.kind),
                   human_bytes(operation_.bytes())),
-      who_is_missing(places, answered),
+      who_is_missing(answers, waited),
       "look at that rank's last message and its node; raise parallel.timeout if a step may take that long");
 }
 

@@ -11,7 +11,6 @@ class Self final : public Collective {
   int num_devices() const override { return 1; }
   Slice slice(size_t count, int) const override { return {0, count}; }
   void abort() override;
-  CollectiveStats take_stats() override;
 
  protected:
   uint64_t submit(const Operation& operation) override;
@@ -21,7 +20,6 @@ class Self final : public Collective {
  private:
   uint64_t submitted_ = 0, completed_ = 0;
   bool aborted_ = false;
-  CollectiveStats stats_;
 };
 
 }  // namespace lockstep::comm

@@ -9,8 +9,6 @@
 
 namespace lockstep::comm {
 
-using Clock = std::chrono::steady_clock;
-
 Worker::Worker(std::unique_ptr<Algorithm> algorithm, int device, int num_devices)
     : algorithm_(std::move(algorithm)), device_(device), num_devices_(num_devices) {
   algorithm_->watch(&aborted_);
@@ -41,11 +39,6 @@ void Worker::fail(std::exception_ptr failure) {
   }
   submitted_changed_.notify_all();
   completed_changed_.notify_all();
-}
-
-CollectiveStats Worker::take_stats() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(stats_, {});
 }
 
 uint64_t Worker::submit(const Operation& operation) {
@@ -83,13 +76,8 @@ void Worker::run() {
       const uint64_t number = completed_ + 1;
       const Operation operation = ring_[completed_ % kRing];
       lock.unlock();
-      auto start = Clock::now();
       algorithm_->run(operation, number);
-      std::chrono::duration<double> busy = Clock::now() - start;
       lock.lock();
-      stats_.busy_seconds += busy.count();
-      stats_.operations += 1;
-      stats_.bytes += operation.bytes();
       completed_.store(number, std::memory_order_release);
       completed_changed_.notify_all();
     }

@@ -24,7 +24,6 @@ class Worker final : public Collective {
   int num_devices() const override { return num_devices_; }
   Slice slice(size_t count, int device) const override { return algorithm_->slice(count, device); }
   void abort() override;
-  CollectiveStats take_stats() override;
 
  protected:
   uint64_t submit(const Operation& operation) override;
@@ -47,8 +46,7 @@ class Worker final : public Collective {
   bool stopping_ = false;                // guarded by mutex_
   std::exception_ptr failure_;           // guarded by mutex_
   std::atomic<bool> aborted_ = false;
-  CollectiveStats stats_;  // guarded by mutex_
-  std::thread thread_;     // last: it uses the others
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace lockstep::comm

@@ -23,12 +23,13 @@ bool launched_by_mpi() {
   return false;
 }
 
-void refuse_srun_without_mpi() {
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  if (!tasks || !std::getenv("SLURM_STEP_ID") || std::atoi(tasks) < 2) return;
-  throw UserError(fmt::format("srun started '{}' tasks, but no MPI reached them", tasks),
-                  "each task would train alone, on all the data",
-                  "start with 'srun --mpi=pmix', or with 'mpirun'");
+// What this process's own launcher says. srun comes last: mpirun starts its daemons with it, and they pass
+// the variables of that step on.
+int launched_tasks() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* size = std::getenv(name)) return std::atoi(size);
+  const char* size = std::getenv("SLURM_STEP_NUM_TASKS");
+  return size && std::getenv("SLURM_STEP_ID") ? std::atoi(size) : 1;
 }
 
 std::string host_name() {
@@ -114,14 +115,21 @@ std::string text_of_ranks(const std::vector<int>& ranks) {
 }
 
 World::World() {
-  if (!launched_by_mpi()) {
-    refuse_srun_without_mpi();
-    hosts_ = {host_name()};
-    return;
+  const int launched = launched_tasks();  // MPI sets such variables itself once it runs
+  if (launched_by_mpi()) {
+    mpi_ = std::make_unique<MpiWorld>();
+    rank_ = mpi_->control.rank();
+    size_ = mpi_->control.size();
   }
-  mpi_ = std::make_unique<MpiWorld>();
-  rank_ = mpi_->control.rank();
-  size_ = mpi_->control.size();
+  if (size_ == 1 && launched > 1) {
+    mpi_.reset();
+    throw UserError(
+        fmt::format("the launcher started '{}' tasks, but MPI did not join them", launched),
+        "each task would train alone, on all the data",
+        "start with 'srun --mpi=pmix', or with the 'mpirun' of the MPI that this program was built with");
+  }
+  hosts_ = {host_name()};
+  if (!mpi_) return;
   Communicator local = Communicator::local(mpi_->control);
   local_rank_ = local.rank();
   local_size_ = local.size();
@@ -138,7 +146,7 @@ std::vector<std::string> World::all_gather(std::string_view mine, std::string_vi
   const int tag = static_cast<int>(calls_++ % 32768);
   MPI_Comm comm = mpi_->control;
   auto late = [&](int peer, double waited) {
-    throw ClusterError(fmt::format("waited '{:.0f}' s in '{}' for {}", waited, call, name_of(peer)),
+    throw ClusterError(fmt::format("waited '{}' s in '{}' for {}", text_of_wait(waited), call, name_of(peer)),
                        rank_ == 0
                            ? "that rank hangs, or is still busy with something that the others have finished"
                            : "that rank hangs, or itself waits for another one",

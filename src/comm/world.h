@@ -32,7 +32,8 @@ struct MpiWorld;  // mpi.h: what only this room may see of MPI
 /// ranks' names.
 class World {
  public:
-  /// Throws UserError when srun started several tasks but no MPI reached them (it would be N worlds of one).
+  /// Throws UserError when a launcher started several tasks but MPI did not join them (it would be N worlds
+  /// of one).
   World();
   ~World();
   World(const World&) = delete;

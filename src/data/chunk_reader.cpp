@@ -1,22 +1,18 @@
 #include "data/chunk_reader.h"
 
 #include <fmt/format.h>
-#include <libdeflate.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
+#include "data/deflate.h"
 
 namespace lockstep::data {
 namespace {
 
 constexpr uint64_t kNone = UINT64_MAX;
 enum FilterId { kDeflate = 1, kShuffle = 2, kFletcher32 = 3 };
-
-struct FreeDecompressor {
-  void operator()(libdeflate_decompressor* d) const { libdeflate_free_decompressor(d); }
-};
 
 /// What HDF5 before 1.6.3 stored on little-endian machines; the library still accepts it.
 uint32_t swapped_halves(uint32_t sum) { return ((sum & 0x00FF00FFu) << 8) | ((sum >> 8) & 0x00FF00FFu); }
@@ -64,7 +60,7 @@ struct ChunkReader::Slot {
   std::mutex mutex;                       // over what follows
   bool decoded = false;
   std::vector<uint8_t> samples, stored, scratch;
-  std::unique_ptr<libdeflate_decompressor, FreeDecompressor> decompressor;
+  Decompressor decompressor;
 };
 
 ChunkReader::ChunkReader(const std::string& path, const Hdf5Dataset& dataset, size_t cached_chunks)
@@ -150,8 +146,9 @@ void ChunkReader::decode(uint64_t chunk, Slot& slot) {
         damaged(chunk, fmt::format("its Fletcher32 checksum is '{:08x}', stored is '{:08x}'", sum, stored));
     } else if (filters[i].id == kDeflate) {
       if (!slot.decompressor) slot.decompressor.reset(libdeflate_alloc_decompressor());
-      spare->resize(decoded_bytes + decoded_bytes / 256 +
-                    64);  // a checksum or a deflate stream may lie inside
+      // A checksum or a deflate stream may lie inside.
+      spare->resize(
+          std::min(decoded_bytes + decoded_bytes / 256 + 64, bytes->size() * kMaxDeflateRatio + 64));
       size_t got = 0;
       if (libdeflate_zlib_decompress(slot.decompressor.get(), bytes->data(), bytes->size(), spare->data(),
                                      spare->size(), &got) != LIBDEFLATE_SUCCESS)

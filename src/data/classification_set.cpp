@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <optional>
 
 #include "core/error.h"
 #include "core/hash.h"
@@ -19,6 +20,8 @@ namespace {
 constexpr const char* kSeeFormat = "docs/data-format.md says what a data file holds";
 /// Decoded chunks that an order's window may hold; as many again are kept for the window before and after.
 constexpr int64_t kWindowBytes = int64_t{8} << 20;
+/// What is read at a time for the content hash: large for the disk, small for the cache.
+constexpr int64_t kHashBytes = int64_t{1} << 20;
 
 /// All labels, whole and not negative. Throws UserError naming the row.
 std::vector<int32_t> read_labels(const std::string& path, const Hdf5Dataset& set) {
@@ -75,12 +78,15 @@ struct ClassificationSet::Impl {
   std::vector<std::string> class_names;
   std::vector<float> mean, std;
   std::vector<int32_t> labels;
+  std::optional<std::string> stored_hash;
   std::once_flag hashed;
-  std::string hash;
+  std::string computed_hash;
 
   void open_images();
   void open_labels();
   void choose_path();
+  void read(int64_t first, int64_t count, uint8_t* out) const;
+  uint64_t compute_hash(const OnProgress& progress) const;
   std::vector<float> channel_attribute(const std::string& name, float missing);
 };
 
@@ -111,6 +117,7 @@ void ClassificationSet::Impl::open_labels() {
     throw UserError(
         fmt::format("file '{}' has '{}' images and '{}' labels", file.path(), num_samples, set.shape()[0]),
         "each image needs one label", "make the file again");
+  set.require_stored();
   labels = read_labels(file.path(), set);
   if (auto names = file.strings("class_names")) class_names = *names;
   if (class_names.empty()) {
@@ -144,7 +151,7 @@ void ClassificationSet::Impl::choose_path() {
   if (rows > 1) {
     chunk_rows = rows;
     const int64_t chunk_count = (num_samples + rows - 1) / rows;
-    window_chunks = std::clamp<int64_t>(kWindowBytes / (stored.chunk[0] * image.bytes()), 1, chunk_count);
+    window_chunks = std::clamp<int64_t>(kWindowBytes / (rows * image.bytes()), 1, chunk_count);
     cached = 2 * window_chunks;
   }
   if (obstacle.empty()) {
@@ -188,6 +195,7 @@ ClassificationSet::ClassificationSet(const std::string& path) : impl_(std::make_
   impl_->mean = impl_->channel_attribute("mean", 0.0f);
   impl_->std = impl_->channel_attribute("std", 1.0f);
   impl_->choose_path();
+  impl_->stored_hash = impl_->file.string("content_xxh3");
 }
 
 ClassificationSet::~ClassificationSet() = default;
@@ -207,32 +215,39 @@ int64_t ClassificationSet::chunk_rows() const { return impl_->chunk_rows; }
 int64_t ClassificationSet::window_chunks() const { return impl_->window_chunks; }
 
 void ClassificationSet::read(uint64_t row, uint8_t* out) const {
-  const size_t bytes = static_cast<size_t>(impl_->image.bytes());
-  if (impl_->contiguous_offset >= 0)
-    impl_->bytes.read(static_cast<uint64_t>(impl_->contiguous_offset) + row * bytes, {out, bytes});
-  else if (impl_->chunks)
-    impl_->chunks->read(row, out);
+  impl_->read(static_cast<int64_t>(row), 1, out);
+}
+
+void ClassificationSet::Impl::read(int64_t first, int64_t count, uint8_t* out) const {
+  const int64_t row_bytes = image.bytes();
+  if (contiguous_offset >= 0)
+    bytes.read(static_cast<uint64_t>(contiguous_offset + first * row_bytes),
+               {out, static_cast<size_t>(count * row_bytes)});
+  else if (chunks)
+    for (int64_t i = 0; i < count; ++i) chunks->read(static_cast<uint64_t>(first + i), out + i * row_bytes);
   else
-    impl_->images->read_rows(static_cast<int64_t>(row), 1, Dtype::u8, out);
+    images->read_rows(first, count, Dtype::u8, out);
 }
 
-std::string ClassificationSet::content_hash() const {
-  std::call_once(impl_->hashed, [this] {
-    const auto stored = impl_->file.string("content_xxh3");
-    impl_->hash = stored ? *stored : hex64(compute_content_hash());
-  });
-  return impl_->hash;
+bool ClassificationSet::has_stored_hash() const { return impl_->stored_hash.has_value(); }
+
+std::string ClassificationSet::content_hash(const OnProgress& progress) const {
+  if (impl_->stored_hash) return *impl_->stored_hash;
+  std::call_once(impl_->hashed, [&] { impl_->computed_hash = hex64(impl_->compute_hash(progress)); });
+  return impl_->computed_hash;
 }
 
-uint64_t ClassificationSet::compute_content_hash(const OnProgress& progress) const {
+uint64_t ClassificationSet::Impl::compute_hash(const OnProgress& progress) const {
   Xxh3Stream hash;
-  std::vector<uint8_t> sample(static_cast<size_t>(impl_->image.bytes()));
-  for (uint64_t row = 0; row < static_cast<uint64_t>(impl_->num_samples); ++row) {
-    read(row, sample.data());
-    hash.update(sample.data(), sample.size());
-    if (progress) progress(1);
+  const int64_t row_bytes = image.bytes(), rows = std::clamp<int64_t>(kHashBytes / row_bytes, 1, num_samples);
+  std::vector<uint8_t> block(static_cast<size_t>(rows * row_bytes));
+  for (int64_t first = 0; first < num_samples; first += rows) {
+    const int64_t count = std::min(rows, num_samples - first);
+    read(first, count, block.data());
+    hash.update(block.data(), static_cast<size_t>(count * row_bytes));
+    if (progress) progress(static_cast<uint64_t>(count));
   }
-  hash.update(impl_->labels.data(), impl_->labels.size() * sizeof(int32_t));
+  hash.update(labels.data(), labels.size() * sizeof(int32_t));
   return hash.digest();
 }
 

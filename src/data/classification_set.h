@@ -54,10 +54,12 @@ class ClassificationSet {
   int64_t chunk_rows() const;
   int64_t window_chunks() const;
 
-  /// Sixteen hex digits: the content_xxh3 attribute, else computed once from all images and labels.
-  std::string content_hash() const;
-  /// xxh3 over all images, then all labels as little-endian i32, in stored order.
-  uint64_t compute_content_hash(const OnProgress& progress = {}) const;
+  /// Sixteen hex digits, xxh3 over all images, then all labels as little-endian i32, in stored order: the
+  /// content_xxh3 attribute, else computed on the first call, which reads the whole file and tells
+  /// `progress`.
+  std::string content_hash(const OnProgress& progress = {}) const;
+  /// Whether content_hash() has nothing to read.
+  bool has_stored_hash() const;
 
  private:
   struct Impl;

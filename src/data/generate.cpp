@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/error.h"
-#include "data/writer.h"
 
 namespace lockstep::data {
 namespace {
@@ -79,14 +79,16 @@ void Generator::image(uint64_t sample, uint8_t* out) {
 }
 
 void generate_file(const std::string& path, const GenerateOptions& o, const std::string& made_by,
-                   bool overwrite, const OnProgress& progress) {
+                   IfExists if_exists, const OnProgress& progress) {
+  std::error_code hidden;
+  if (if_exists == IfExists::keep && std::filesystem::exists(path, hidden)) return;
   Generator generator(o);
   WriterOptions writer_options{.num_samples = o.num_samples,
                                .image = {o.size, o.size, o.channels},
                                .compress = o.compress,
                                .shuffle_seed = o.seed,
                                .made_by = made_by,
-                               .overwrite = overwrite};
+                               .if_exists = if_exists};
   for (int64_t c = 0; c < o.classes; ++c) writer_options.class_names.push_back(fmt::format("pattern {}", c));
   ClassificationWriter writer(path, writer_options);
   std::vector<uint8_t> image(static_cast<size_t>(o.size * o.size * o.channels));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/classification_set.h"
+#include "data/writer.h"
 
 namespace lockstep::data {
 
@@ -36,8 +37,9 @@ class Generator {
   std::vector<float> patterns_;  ///< [classes, channels, size, size], -1 to 1, periodic
 };
 
-/// Writes the set to `path` (ClassificationWriter). Throws UserError.
+/// Writes the set to `path` (ClassificationWriter); does nothing where it exists and is to be kept. Throws
+/// UserError.
 void generate_file(const std::string& path, const GenerateOptions& options, const std::string& made_by,
-                   bool overwrite = false, const OnProgress& progress = {});
+                   IfExists if_exists = IfExists::refuse, const OnProgress& progress = {});
 
 }  // namespace lockstep::data

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/error.h"
 #include "data/hdf5_file.h"
 
 namespace lockstep::data {
@@ -13,7 +14,8 @@ namespace {
 
 /// An attribute of the root group with its space and type; all false where there is none of that name.
 struct OpenAttribute {
-  OpenAttribute(hid_t file, const std::string& name) {
+  /// Throws UserError where it claims more values than the file's bytes hold.
+  OpenAttribute(const std::string& path, uint64_t file_bytes, hid_t file, const std::string& name) {
     if (H5Aexists(file, name.c_str()) <= 0) return;
     id = Hdf5Handle(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose);
     if (!id) return;
@@ -21,6 +23,10 @@ struct OpenAttribute {
     type = Hdf5Handle(H5Aget_type(id.get()), H5Tclose);
     kind = H5Tget_class(type.get());
     count = static_cast<size_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space.get()), 0));
+    if (count > file_bytes / std::max<size_t>(H5Tget_size(type.get()), 1))
+      throw UserError(fmt::format("attribute '{}' in file '{}' is damaged", name, path),
+                      fmt::format("it claims '{}' values, the file has '{}' bytes", count, file_bytes),
+                      "copy or make the file again");
   }
   Hdf5Handle id, space, type;
   H5T_class_t kind = H5T_NO_CLASS;
@@ -31,7 +37,7 @@ struct OpenAttribute {
 
 std::optional<std::vector<std::string>> Hdf5File::strings(const std::string& attribute) const {
   Hdf5Lock lock;
-  OpenAttribute a(id_.get(), attribute);
+  OpenAttribute a(path_, bytes_, id_.get(), attribute);
   if (!a.id || a.kind != H5T_STRING) return std::nullopt;
   std::vector<std::string> values;
   Hdf5Handle memory(H5Tcopy(a.type.get()), H5Tclose);
@@ -60,7 +66,7 @@ std::optional<std::string> Hdf5File::string(const std::string& attribute) const 
 
 std::optional<std::vector<double>> Hdf5File::numbers(const std::string& attribute) const {
   Hdf5Lock lock;
-  OpenAttribute a(id_.get(), attribute);
+  OpenAttribute a(path_, bytes_, id_.get(), attribute);
   if (!a.id || (a.kind != H5T_INTEGER && a.kind != H5T_FLOAT)) return std::nullopt;
   std::vector<double> values(a.count);
   if (a.count > 0 && H5Aread(a.id.get(), H5T_NATIVE_DOUBLE, values.data()) < 0) return std::nullopt;
@@ -81,7 +87,7 @@ std::vector<std::pair<std::string, std::string>> Hdf5File::attributes() const {
     std::string text = "(neither text nor number)";
     if (auto values = strings(name)) {
       text = fmt::format("{}", fmt::join(*values, ", "));
-    } else if (OpenAttribute a(id_.get(), name);
+    } else if (OpenAttribute a(path_, bytes_, id_.get(), name);
                a.kind == H5T_INTEGER && a.count == 1) {  // 64 bits, not a double's 53
       uint64_t value = 0;
       H5Aread(a.id.get(), H5T_NATIVE_UINT64, &value);

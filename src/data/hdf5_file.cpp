@@ -9,11 +9,20 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "core/text.h"
+#include "data/deflate.h"
 #include "data/posix_file.h"
 
 namespace lockstep::data {
 namespace {
+
+/// A chunk or a row of more bytes than that is taken for damage: it is HDF5's own limit for a chunk up
+/// to 1.14.
+constexpr uint64_t kMaxPiece = UINT32_MAX;
+
+/// What a file of so many bytes can hold decoded. Any filter is granted what deflate can do at most.
+uint64_t decoded_limit(uint64_t stored) {
+  return stored > UINT64_MAX / kMaxDeflateRatio ? UINT64_MAX : stored * kMaxDeflateRatio;
+}
 
 /// The superblock's end-of-file address, or nullopt where `file` has no HDF5 signature (HDF5 File Format
 /// Specification 3.0, II.A: at byte 0, 512, 1024, 2048, ...).
@@ -50,9 +59,10 @@ ElementType describe(hid_t type) {
   return t;
 }
 
-StorageLayout describe_layout(hid_t dataset) {
+StorageLayout describe_layout(hid_t dataset, int rank) {
   StorageLayout layout;
   Hdf5Handle list(H5Dget_create_plist(dataset), H5Pclose);
+  layout.elsewhere = H5Pget_layout(list.get()) == H5D_VIRTUAL || H5Pget_external_count(list.get()) > 0;
   switch (H5Pget_layout(list.get())) {
     case H5D_CONTIGUOUS: {
       layout.kind = StorageLayout::Kind::contiguous;
@@ -63,15 +73,16 @@ StorageLayout describe_layout(hid_t dataset) {
     case H5D_CHUNKED: {
       layout.kind = StorageLayout::Kind::chunked;
       std::array<hsize_t, H5S_MAX_RANK> dims;
-      const int rank = H5Pget_chunk(list.get(), static_cast<int>(dims.size()), dims.data());
-      std::vector<int64_t> sizes(dims.begin(), dims.begin() + rank);
-      layout.chunk = Shape(std::span<const int64_t>(sizes));
+      if (H5Pget_chunk(list.get(), static_cast<int>(dims.size()), dims.data()) == rank) {
+        const std::vector<int64_t> sizes(dims.begin(), dims.begin() + rank);
+        layout.chunk = Shape(std::span<const int64_t>(sizes));
+      }
       for (int i = 0; i < H5Pget_nfilters(list.get()); ++i) {
         std::array<char, 64> name{};
         unsigned flags = 0;
         size_t values = 0;
         const H5Z_filter_t id = H5Pget_filter2(list.get(), static_cast<unsigned>(i), &flags, &values, nullptr,
-                                               name.size(), name.data(), nullptr);
+                                               name.size() - 1, name.data(), nullptr);
         layout.filters.push_back({id, name.data()});
       }
       break;
@@ -112,6 +123,54 @@ void Hdf5Dataset::fail(const std::string& what) const {
                   "HDF5: " + hdf5_error(), "check the file with 'datatool verify' or copy it again");
 }
 
+void Hdf5Dataset::damaged(const std::string& why) const {
+  throw UserError(fmt::format("data set '{}' in file '{}' is damaged", name_, path_), why,
+                  "copy or make the file again");
+}
+
+/// Bytes of that many elements of each dimension, UINT64_MAX where a size is negative or they overflow.
+static uint64_t bytes_of(const Shape& shape, uint64_t element) {
+  uint64_t bytes = element;
+  bool impossible = false;
+  for (int64_t size : shape)
+    impossible |= size < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes);
+  return impossible || bytes > INT64_MAX ? UINT64_MAX : bytes;
+}
+
+uint64_t Hdf5Dataset::bytes() const { return bytes_of(shape_, type_.bytes); }
+
+void Hdf5Dataset::require_possible(std::span<const uint64_t> most) const {
+  const uint64_t claimed = bytes(), rows = static_cast<uint64_t>(std::max<int64_t>(shape_[0], 1));
+  uint64_t possible = decoded_limit(file_bytes_);
+  if (layout_.elsewhere)
+    possible = INT64_MAX;
+  else if (layout_.offset >= 0)
+    possible = std::min<uint64_t>(H5Dget_storage_size(id_.get()),
+                                  file_bytes_ - std::min(file_bytes_, static_cast<uint64_t>(layout_.offset)));
+  else if (layout_.kind == StorageLayout::Kind::other)  // compact
+    possible = H5Dget_storage_size(id_.get());
+  if (claimed > possible || claimed / rows > kMaxPiece)
+    damaged(fmt::format("its shape '{}' is more than the file, of '{}' bytes, holds of it", shape_.text(),
+                        file_bytes_));
+  if (layout_.kind != StorageLayout::Kind::chunked) return;
+  const uint64_t chunk = bytes_of(layout_.chunk, type_.bytes);
+  bool fits = layout_.chunk.rank() == shape_.rank() && chunk > 0 &&
+              chunk <= std::min(kMaxPiece, decoded_limit(file_bytes_));
+  for (int d = 0; fits && d < shape_.rank(); ++d) fits = static_cast<uint64_t>(layout_.chunk[d]) <= most[d];
+  if (!fits)
+    damaged(fmt::format("chunks of '{}' are impossible for its shape '{}' in a file of '{}' bytes",
+                        layout_.chunk.text(), shape_.text(), file_bytes_));
+}
+
+void Hdf5Dataset::require_stored() const {
+  if (layout_.elsewhere) return;
+  Hdf5Lock lock;
+  const uint64_t stored = H5Dget_storage_size(id_.get());
+  if (bytes() > decoded_limit(std::min(stored, file_bytes_)))
+    damaged(fmt::format("its shape '{}' is more than the '{}' bytes that are stored for it can hold",
+                        shape_.text(), stored));
+}
+
 void Hdf5Dataset::read_rows(int64_t first, int64_t count, Dtype as, void* out) const {
   Hdf5Lock lock;
   std::array<hsize_t, Shape::kMaxRank> start{}, size{};
@@ -148,7 +207,11 @@ std::vector<ChunkLocation> Hdf5Dataset::chunk_index() const {
     hsize_t bytes = 0;
     if (H5Dget_chunk_info(id_.get(), space.get(), i, offset.data(), &mask, &address, &bytes) < 0)
       fail("the chunk index");
-    index[offset[0] / static_cast<hsize_t>(rows)] = {address, bytes, mask};
+    const hsize_t chunk = offset[0] / static_cast<hsize_t>(rows);
+    if (chunk >= written || bytes > file_bytes_ || address > file_bytes_ - bytes)
+      damaged(fmt::format("its chunk of '{}' bytes at byte '{}' for row '{}' is not in the file's '{}' bytes",
+                          bytes, address, offset[0], file_bytes_));
+    index[chunk] = {address, bytes, mask};
   }
   return index;
 }
@@ -160,6 +223,9 @@ ChunkLocation Hdf5Dataset::read_chunk(int64_t row, std::vector<uint8_t>& out) co
   hsize_t bytes = 0;
   uint32_t mask = 0;
   if (H5Dget_chunk_storage_size(id_.get(), offset.data(), &bytes) < 0) bytes = 0;  // 1.10: never written
+  if (bytes > file_bytes_)
+    damaged(
+        fmt::format("its chunk of row '{}' claims '{}' of the file's '{}' bytes", row, bytes, file_bytes_));
   out.resize(bytes);
   if (bytes > 0 && H5Dread_chunk(id_.get(), H5P_DEFAULT, offset.data(), &mask, out.data()) < 0)
     fail(fmt::format("the chunk of row '{}'", row));
@@ -224,8 +290,8 @@ Hdf5Dataset Hdf5File::dataset(const std::string& name, int rank, size_t chunk_ca
   set.id_ = Hdf5Handle(H5Dopen2(id_.get(), name.c_str(), access.get()), H5Dclose);
   if (!set.id_) set.fail("the header");
   Hdf5Handle space(H5Dget_space(set.id_.get()), H5Sclose);
-  std::array<hsize_t, H5S_MAX_RANK> dims{};
-  const int found = H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr);
+  std::array<hsize_t, H5S_MAX_RANK> dims{}, most{};
+  const int found = H5Sget_simple_extent_dims(space.get(), dims.data(), most.data());
   if (found != rank)
     throw UserError(fmt::format("data set '{}' in file '{}' has '{}' dimensions", name, path_, found),
                     fmt::format("it must have '{}'", rank),
@@ -234,18 +300,9 @@ Hdf5Dataset Hdf5File::dataset(const std::string& name, int rank, size_t chunk_ca
   set.shape_ = Shape(std::span<const int64_t>(sizes));
   Hdf5Handle type(H5Dget_type(set.id_.get()), H5Tclose);
   set.type_ = describe(type.get());
-  set.layout_ = describe_layout(set.id_.get());
-  uint64_t bytes = set.type_.bytes;
-  bool impossible = false;
-  for (int64_t size : set.shape_)
-    impossible |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes);
-  if (set.layout_.offset >= 0)
-    impossible |= bytes > bytes_ - std::min(bytes_, static_cast<uint64_t>(set.layout_.offset));
-  if (impossible)
-    throw UserError(
-        fmt::format("data set '{}' in file '{}' is damaged", name, path_),
-        fmt::format("its shape '{}' is more than the file's '{}' bytes hold", set.shape_.text(), bytes_),
-        "copy or make the file again");
+  set.layout_ = describe_layout(set.id_.get(), rank);
+  set.file_bytes_ = bytes_;
+  set.require_possible({most.data(), static_cast<size_t>(rank)});
   return set;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@ struct Filter {
 struct StorageLayout {
   enum class Kind { contiguous, chunked, other };
   Kind kind = Kind::other;
+  bool elsewhere = false;  ///< the bytes are in other files: external or virtual storage
   int64_t offset =
       -1;       ///< contiguous: byte of element 0 in the file, -1 where there is none (external, unwritten)
   Shape chunk;  ///< chunked: shape of a chunk
@@ -57,9 +59,13 @@ class Hdf5Dataset {
   /// Throws UserError naming the row.
   void read_rows(int64_t first, int64_t count, Dtype as, void* out) const;
 
+  /// Throws UserError where the bytes stored for it cannot hold all of its elements: to be called before
+  /// memory for all of them is taken.
+  void require_stored() const;
+
   /// Where each chunk lies, for data sets chunked along dimension 0 alone, by chunk number. Empty when some
   /// chunk was never written, or when the file has a user block: library versions disagree about whether
-  /// addresses count it. Quadratic in the number of chunks with HDF5 1.10 (2 s for 16,000).
+  /// addresses count it. Quadratic in the number of chunks with HDF5 1.10 (2 s for 16,000). Throws UserError.
   std::vector<ChunkLocation> chunk_index() const;
 
   /// The stored bytes of the chunk that starts at `row`, through the library; none where it was never
@@ -69,7 +75,13 @@ class Hdf5Dataset {
  private:
   friend class Hdf5File;
   [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void damaged(const std::string& why) const;
+  /// `most` is how far each dimension may grow: what the library holds chunks to when it writes, and trusts
+  /// when it reads.
+  void require_possible(std::span<const uint64_t> most) const;
+  uint64_t bytes() const;  ///< of all elements; UINT64_MAX where that is no sensible number
   std::string path_, name_;
+  uint64_t file_bytes_ = 0;
   Hdf5Handle id_;
   Shape shape_;
   ElementType type_;
@@ -88,8 +100,8 @@ class Hdf5File {
   bool has_dataset(const std::string& name) const;
 
   /// `chunk_cache_bytes` is what the library keeps of decoded chunks; 0 is its default (1 MiB). It holds only
-  /// where the data set is not open already. Throws UserError: missing (lists what there is), wrong rank,
-  /// larger than the file.
+  /// where the data set is not open already. Throws UserError: missing (lists what there is), wrong rank, or
+  /// a shape or chunks that a file of this size cannot hold, so that no damaged size is ever allocated.
   Hdf5Dataset dataset(const std::string& name, int rank, size_t chunk_cache_bytes = 0) const;
 
   /// Root attributes; nullopt where there is none of that name or it is of another type.

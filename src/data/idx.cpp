@@ -1,12 +1,11 @@
 #include "data/idx.h"
 
 #include <fmt/format.h>
-#include <libdeflate.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "core/error.h"
+#include "data/deflate.h"
 #include "data/posix_file.h"
 
 namespace lockstep::data {
@@ -14,17 +13,16 @@ namespace lockstep::data {
 std::vector<uint8_t> read_maybe_gzip(const std::string& path) {
   std::vector<uint8_t> stored = PosixFile(path).read_all();
   if (stored.size() < 2 || stored[0] != 0x1f || stored[1] != 0x8b) return stored;
-  struct Free {
-    void operator()(libdeflate_decompressor* d) const { libdeflate_free_decompressor(d); }
-  };
-  std::unique_ptr<libdeflate_decompressor, Free> decompressor(libdeflate_alloc_decompressor());
-  // The last four bytes give the size of the last member, modulo 2^32: a first guess, no more.
+  const Decompressor decompressor(libdeflate_alloc_decompressor());
+  // The last four bytes give the size of the last member, modulo 2^32: a first guess, no more. Damaged ones
+  // may say anything, so that a guess past what images deflate to is worked up to.
   uint64_t guess = 0;
   for (size_t i = 0; stored.size() >= 4 && i < 4; ++i)
     guess |= uint64_t{stored[stored.size() - 4 + i]} << (8 * i);
-  constexpr uint64_t kMaxRatio = 1032;  // of deflate
-  const uint64_t most = stored.size() * kMaxRatio;
-  std::vector<uint8_t> out(std::clamp<uint64_t>(guess, 64, std::max<uint64_t>(most, 64)));
+  constexpr uint64_t kUsualRatio = 16;
+  const uint64_t most = stored.size() * kMaxDeflateRatio;
+  std::vector<uint8_t> out(
+      std::clamp<uint64_t>(guess, 64, std::max<uint64_t>(stored.size() * kUsualRatio, 64)));
   size_t used = 0, filled = 0;
   while (used < stored.size()) {
     size_t in = 0, got = 0;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -72,14 +71,13 @@ struct Loader::Impl {
   std::mutex mutex;
   std::condition_variable_any to_do;
   std::condition_variable ready;
-  Cursor base;              // of micro-batch 0
-  int64_t end = 0;          // number of micro-batches; of a training run without bound
-  int64_t limit = 0;        // micro-batches below it may be decoded: their slots are free
-  int64_t claim = 0;        // the micro-batch whose blocks are given out
-  int64_t claim_block = 0;  // the next block of it
-  int64_t in_flight = 0;    // blocks being decoded
-  int64_t current = -1;     // the micro-batch that the caller holds
-  double waited = 0;
+  Cursor base;                        // of micro-batch 0
+  int64_t end = 0;                    // number of micro-batches; of a training run without bound
+  int64_t limit = 0;                  // micro-batches below it may be decoded: their slots are free
+  int64_t claim = 0;                  // the micro-batch whose blocks are given out
+  int64_t claim_block = 0;            // the next block of it
+  int64_t in_flight = 0;              // blocks being decoded
+  int64_t current = -1;               // the micro-batch that the caller holds
   std::vector<std::jthread> threads;  // last: they use all of the above
 };
 
@@ -196,8 +194,6 @@ Loader::~Loader() = default;
 
 const nn::Batch* Loader::next() {
   Impl& im = *impl_;
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
   std::unique_lock lock(im.mutex);
   if (im.current + 1 >= im.end) {
     im.current = im.end;
@@ -215,17 +211,12 @@ const nn::Batch* Loader::next() {
     im.to_do.notify_all();
     im.ready.wait(lock, [&] { return slot.sequence == wanted && slot.blocks_left == 0; });
   }
-  im.waited += std::chrono::duration<double>(Clock::now() - start).count();
   if (slot.error) std::rethrow_exception(slot.error);
   return &slot.batch;
 }
 
-Cursor Loader::cursor() const { return impl_->slot(std::max<int64_t>(impl_->current, 0)).cursor; }
-int64_t Loader::shard() const { return impl_->slot(std::max<int64_t>(impl_->current, 0)).shard; }
 void Loader::seek(Cursor cursor) { impl_->restart(cursor); }
-Shape Loader::sample_shape() const { return impl_->transform.output_shape(); }
 const Order& Loader::order() const { return impl_->order; }
 std::span<std::byte> Loader::memory() const { return impl_->memory.as<std::byte>(); }
-double Loader::waited_seconds() const { return impl_->waited; }
 
 }  // namespace lockstep::data

@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 
-#include "core/shape.h"
 #include "data/classification_set.h"
 #include "data/order.h"
 #include "data/transforms.h"
@@ -40,19 +39,13 @@ class Loader {
   /// evaluation. Rethrows what a worker threw on it (UserError for damaged data).
   const nn::Batch* next();
 
-  /// The micro-batch that next() gave last: its global batch and its shard, first_shard <= shard.
-  Cursor cursor() const;
-  int64_t shard() const;
-
   /// The next micro-batch becomes the device's first shard of that global batch. Reads nothing of what lies
   /// between. An evaluation still ends with epoch 0; seek({}) starts it anew.
   void seek(Cursor cursor);
 
-  Shape sample_shape() const;  ///< [C, H, W]
   const Order& order() const;
   /// All buffers that batches point into, for pinning.
   std::span<std::byte> memory() const;
-  double waited_seconds() const;  ///< how long next() has blocked (or decoded, without threads) so far
 
  private:
   struct Impl;

@@ -18,6 +18,7 @@ std::vector<uint64_t> row_checksums(const Hdf5File& file, int64_t n) {
     throw UserError(fmt::format("data set '/checksums' in file '{}' has shape '{}' and type '{}'",
                                 file.path(), set.shape().text(), set.type().text()),
                     fmt::format("it must hold one 'u64' for each of '{}' rows", n), "make the file again");
+  set.require_stored();
   std::vector<uint64_t> sums(static_cast<size_t>(n));
   set.read_rows(0, n, Dtype::u64, sums.data());
   return sums;

@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <stdexcept>
 
@@ -17,7 +16,7 @@
 #include "core/hash.h"
 #include "core/text.h"
 #include "data/hdf5_handle.h"
-#include "data/posix_file.h"
+#include "data/partial_file.h"
 
 namespace lockstep::data {
 namespace {
@@ -26,6 +25,10 @@ constexpr uint32_t kWriterShuffle = 3;  // RandomKey::op among the users of Purp
 constexpr int64_t kMaxChunks = 8000;    // listing chunks is quadratic in HDF5 1.10
 constexpr int64_t kChunkBytes = 256 << 10, kBlockBytes = 1 << 20;
 constexpr unsigned kDeflateLevel = 6;
+
+[[noreturn]] void refuse_existing(const std::string& path, const std::string& why) {
+  throw UserError(fmt::format("file '{}' exists", path), why, "choose another name, or give --force");
+}
 
 }  // namespace
 
@@ -52,11 +55,11 @@ struct ClassificationWriter::Impl {
   void text_attribute(const std::string& name, const std::string& value);
   void number_attributes();
 
-  std::string path, partial;
+  std::string path;
   WriterOptions options;
   Permutation shuffle;
+  std::optional<PartialFile> partial;  // none again once it was published or dropped
   Hdf5Handle file, images;
-  bool created = false, committed = false;
   int64_t block_rows = 1, written = 0;
   std::vector<uint8_t> block;                 // rows not yet written
   std::vector<int32_t> labels;                // all so far
@@ -67,7 +70,6 @@ struct ClassificationWriter::Impl {
 
 ClassificationWriter::Impl::Impl(const std::string& p, const WriterOptions& o)
     : path(p),
-      partial(p + ".partial"),
       options(o),
       shuffle(static_cast<uint64_t>(o.num_samples), {o.shuffle_seed, 0, 0, Purpose::shuffle, kWriterShuffle}),
       sum(static_cast<size_t>(o.image.channels)),
@@ -81,24 +83,22 @@ void ClassificationWriter::Impl::create() {
                     fmt::format("'{}' images of '{}' x '{}' x '{}', '{}' classes", o.num_samples,
                                 o.image.height, o.image.width, o.image.channels, o.class_names.size()),
                     "give at least one image and one class");
-  if (!o.overwrite && ::access(path.c_str(), F_OK) == 0)
-    throw UserError(fmt::format("file '{}' exists", path), "it is not overwritten silently",
-                    "choose another name, or give --force");
-  const std::string folder = folder_of(path);
-  if (::access(folder.c_str(), W_OK) != 0)
-    throw UserError(fmt::format("file '{}' cannot be written", path),
-                    fmt::format("folder '{}': {}", folder, std::strerror(errno)),
-                    "make the folder, or name another");
+  std::error_code hidden;
+  if (o.if_exists == IfExists::refuse &&
+      std::filesystem::exists(std::filesystem::symlink_status(path, hidden)))
+    refuse_existing(path, "it is not overwritten silently");
+  partial.emplace(path);
   Hdf5Lock lock;
   Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose), creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   // 1.8's format: attributes may be larger than 64 KiB (many class names), and old readers still know it.
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST);
   H5Pset_alignment(access.get(),
                    static_cast<hsize_t>(std::min<int64_t>(4096, o.num_samples * o.image.bytes())), 4096);
-  H5Pset_obj_track_times(creation.get(), false);  // the same command gives the same bytes
-  file = Hdf5Handle(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
+  H5Pset_file_locking(access.get(), false, true);  // on network file systems it would meet the partial file's
+  H5Pset_obj_track_times(creation.get(), false);   // the same command gives the same bytes
+  file =
+      Hdf5Handle(H5Fcreate(partial->path().c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
   check(static_cast<bool>(file), "cannot be written");
-  created = true;
   const ImageShape& image = o.image;
   images = create_dataset("images",
                           {static_cast<hsize_t>(o.num_samples), static_cast<hsize_t>(image.height),
@@ -111,11 +111,11 @@ void ClassificationWriter::Impl::create() {
 
 /// Emptying the file first gives its space back, so that closing it works on a full disk too.
 ClassificationWriter::Impl::~Impl() {
-  if (!created || committed) return;
-  [[maybe_unused]] int emptied = ::truncate(partial.c_str(), 0);
+  if (partial) {
+    [[maybe_unused]] const int emptied = ::truncate(partial->path().c_str(), 0);
+  }
   images.reset();
   file.reset();
-  std::remove(partial.c_str());
 }
 
 void ClassificationWriter::Impl::check(bool ok, const std::string& what) const {
@@ -278,12 +278,10 @@ void ClassificationWriter::commit() {
   checksums.reset();
   im.images.reset();
   im.check(im.file.reset(), "cannot be closed");
-  sync_path(im.partial);
-  if (std::rename(im.partial.c_str(), im.path.c_str()) != 0)
-    throw UserError(fmt::format("file '{}' cannot be renamed to '{}'", im.partial, im.path),
-                    std::strerror(errno), "check the folder; nothing was left behind");
-  im.committed = true;
-  sync_path(folder_of(im.path));
+  const bool published = im.partial->publish(im.options.if_exists == IfExists::replace);
+  im.partial.reset();
+  if (!published && im.options.if_exists == IfExists::refuse)
+    refuse_existing(im.path, "another process wrote it while this one was at work");
 }
 
 }  // namespace lockstep::data

@@ -34,12 +34,14 @@ struct BufferSlot {
 };
 
 /// What one shard adds to a step besides gradients. Summed over shards in the same tree, as floats: counts are exact
-/// up to 2^24 samples in a global batch.
+/// up to 2^24 samples in a global batch. A sample that weighs nothing (weight 0, or the ignored label) counts in `share`
+/// alone.
 struct ShardMetrics {
   float loss_sum = 0;    ///< sum of weight * loss
-  float weight_sum = 0;  ///< sum of sample weights, ignored samples left out
-  float samples = 0;     ///< samples that weigh anything
-  float top1 = 0, top5 = 0;
+  float weight_sum = 0;  ///< sum of sample weights
+  float samples = 0;     ///< samples that weigh anything, each counted once whatever its weight
+  float top1 = 0;        ///< of `samples`, those whose label has the largest logit; accuracy is top1 / samples
+  float top5 = 0;        ///< and those whose label is among the five largest
   float share = 0;       ///< shard's samples / nominal micro-batch: the weight of its batch-norm statistics
 };
 
@@ -107,7 +109,6 @@ class Program {
   virtual void backward(const std::function<void(Range)>& on_ready) = 0;
   /// [N, classes] of the last forward.
   virtual void logits(std::span<float> out) const = 0;
-  virtual int64_t batch() const = 0;
   virtual ProgramMemory memory() const = 0;
   virtual ProgramCounts counts() const = 0;
 };

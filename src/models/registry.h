@@ -27,6 +27,7 @@ struct ModelInfo {
   int64_t channels, height, width;
   int64_t minimum_size;  ///< the smallest height and width: one pixel is left in the last feature map
   double dropout;
+  std::string classifier = "fc";  ///< the layer that gives the logits: its weight is [classes, features]
 };
 
 /// Every model, in the order in which --help lists them.

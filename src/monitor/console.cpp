@@ -19,11 +19,11 @@ static Style wait_style(double fraction) { return fraction > 0.1 ? Style::warn :
 
 std::string step_line(const StepMetrics& m, const std::string& unit, bool color) {
   const auto label = [&](const char* text) { return styled(text, Style::dim, color); };
-  const std::string total = fmt::format("{}", m.steps);
+  const std::string total = m.steps > 0 ? fmt::format("/{}", m.steps) : "";
   const double data = share(m.time, Phase::data), comm = share(m.time, Phase::exposed_comm);
   std::string line = fmt::format(
-      "{} {:>{}}/{}  {} {:5.2f}  {} {}  {} {:>7}  {} {:>5}  {:>7} {}/s  {:>6} ms ({} {})  {} {:>7}  {} {}",
-      label("step"), m.step, total.size(), total, label("epoch"), m.epoch, label("loss"),
+      "{} {:>{}}{}  {} {:5.2f}  {} {}  {} {:>7}  {} {:>5}  {:>7} {}/s  {:>6} ms ({} {})  {} {:>7}  {} {}",
+      label("step"), m.step, total.empty() ? 6 : total.size() - 1, total, label("epoch"), m.epoch, label("loss"),
       styled(fmt::format("{:>6.4f}", m.loss), std::isfinite(m.loss) ? Style::title : Style::bad, color),
       label("lr"), lr_text(m.lr), label("gnorm"), fmt::format("{:.2f}", m.gradient_norm),
       with_commas(std::llround(m.samples_per_second)), unit, fmt::format("{:.1f}", m.step_ms),
@@ -57,6 +57,12 @@ static std::string world_table(const std::vector<WorldRow>& world, bool color) {
   return table("world", {"rank", "host", "device", "cores", "threads"}, rows, color);
 }
 
+static std::string run_length(const Header& h) {
+  const std::string minutes = h.minutes > 0 ? fmt::format("{} min", h.minutes) : "";
+  if (h.steps == 0) return minutes;
+  return fmt::format("{} steps{}", with_commas(h.steps), minutes.empty() ? "" : ", at most " + minutes);
+}
+
 std::string header(const Header& h, bool color) {
   std::vector<Row> job;
   for (const JobRow& r : h.job) job.push_back({r.key, r.value, r.origin});
@@ -73,7 +79,7 @@ std::string header(const Header& h, bool color) {
        {"global", fmt::format("{} ({} shards)", with_commas(h.global_batch), h.shards)},
        {"accumulation", with_commas(h.accumulation)},
        {"epoch", fmt::format("{} samples, {} steps", with_commas(h.samples), with_commas(h.steps_per_epoch))},
-       {"run", fmt::format("{} steps", with_commas(h.steps))}},
+       {"run", run_length(h)}},
       color);
   uint64_t total = 0;
   std::vector<std::pair<std::string, std::string>> memory;
@@ -102,7 +108,8 @@ std::string final_block(const Summary& s, const std::vector<std::pair<std::strin
   for (int i = 0; i < kPhases; ++i)
     time += fmt::format("{}{} {:.0f}%", i ? "  " : "", name_of(static_cast<Phase>(i)), 100 * s.time[i]);
   rows.emplace_back("time", time);
-  rows.emplace_back("peak memory", s.peak_device_bytes
+  const bool own_memory = s.peak_device_bytes && s.peak_device_bytes != s.peak_host_bytes;
+  rows.emplace_back("peak memory", own_memory
                                        ? fmt::format("{} host, {} device", human_bytes(s.peak_host_bytes),
                                                      human_bytes(s.peak_device_bytes))
                                        : human_bytes(s.peak_host_bytes));

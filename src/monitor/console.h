@@ -38,7 +38,9 @@ struct Header {
   std::string model;
   int64_t parameters = 0, parameter_bytes = 0;
   int64_t micro_batch = 0, global_batch = 0, accumulation = 0, shards = 0;
-  int64_t samples = 0, steps_per_epoch = 0, steps = 0;
+  int64_t samples = 0, steps_per_epoch = 0;
+  int64_t steps = 0;   ///< of the whole run; 0: only time ends it
+  double minutes = 0;  ///< limit on time; 0: none
   std::vector<std::pair<std::string, uint64_t>>
       memory;  ///< by purpose, bytes on each device; the sum is added
 };

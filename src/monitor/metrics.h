@@ -12,7 +12,7 @@ namespace lockstep::monitor {
 /// Means over the steps since the last report, except where it says otherwise.
 struct StepMetrics {
   int64_t step = 0;   ///< steps done
-  int64_t steps = 0;  ///< steps of the whole run
+  int64_t steps = 0;  ///< steps of the whole run; 0: only time ends it
   double epoch = 0;   ///< epochs done, with fraction
   double loss = 0;
   double lr = 0;             ///< of the last step

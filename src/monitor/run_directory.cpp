@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -18,6 +19,8 @@
 namespace lockstep::monitor {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kLockFile = ".lock";
 
 [[noreturn]] static void refuse(const fs::path& path, const std::string& why) {
   throw UserError(fmt::format("cannot write to run.dir '{}'", path.string()), why,
@@ -76,6 +79,7 @@ RunDirectory RunDirectory::next(const fs::path& runs, const std::string& job) {
     if (errno != EEXIST) refuse(run.path_, std::strerror(errno));
   }
   run.made_.push_back(run.path_);
+  run.lock();
   make_marker(run.path_, run.made_);
   return run;
 }
@@ -84,6 +88,7 @@ RunDirectory RunDirectory::claim(const fs::path& path, bool resuming) {
   RunDirectory run;
   run.path_ = path.has_filename() ? path : path.parent_path();  // "runs/x/"
   make_directories(run.path_, run.made_);
+  run.lock();
   const bool holds_run = fs::exists(run.path_ / kSummaryFile) || fs::exists(run.path_ / kCheckpoints);
   const bool made = (!holds_run || resuming) && make_marker(run.path_, run.made_);
   if (!made && !resuming)
@@ -92,12 +97,49 @@ RunDirectory RunDirectory::claim(const fs::path& path, bool resuming) {
   return run;
 }
 
+void RunDirectory::lock() {
+  const fs::path file = path_ / kLockFile;
+  const std::string busy = fmt::format("run.dir '{}' is in use", path_.string());
+  for (;;) {
+    const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) refuse(path_, std::strerror(errno));
+    const int error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    if (error == EWOULDBLOCK) {
+      char holder[256] = {};
+      const ssize_t size = pread(fd, holder, sizeof holder - 1, 0);
+      close(fd);
+      throw UserError(busy, size > 0 ? fmt::format("{} is running in it", holder) : "another process is starting in it",
+                      "wait until that run ends, stop it, or choose another '--run.dir'");
+    }
+    struct stat locked {}, named {};
+    const bool same = fstat(fd, &locked) == 0 && stat(file.c_str(), &named) == 0 && locked.st_ino == named.st_ino;
+    if (!same) {  // the run before removed it just now
+      close(fd);
+      continue;
+    }
+    lock_ = fd;
+    if (error != 0) lock_failure_ = std::strerror(error);
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    const std::string me = fmt::format("process '{}' on '{}'", getpid(), host);
+    // On a full disk the holder stays unnamed; probe() refuses that disk.
+    [[maybe_unused]] const bool noted =
+        ftruncate(fd, 0) == 0 && pwrite(fd, me.data(), me.size(), 0) == static_cast<ssize_t>(me.size());
+    return;
+  }
+}
+
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
-    : path_(std::move(other.path_)), made_(std::exchange(other.made_, {})) {}
+    : path_(std::move(other.path_)),
+      made_(std::exchange(other.made_, {})),
+      lock_(std::exchange(other.lock_, -1)),
+      lock_failure_(std::move(other.lock_failure_)) {}
 
 RunDirectory::~RunDirectory() {
   std::error_code ignored;
+  if (lock_ >= 0) fs::remove(path_ / kLockFile, ignored);
   std::for_each(made_.rbegin(), made_.rend(), [&](const fs::path& path) { fs::remove(path, ignored); });
+  if (lock_ >= 0) close(lock_);
 }
 
 void RunDirectory::probe(uint64_t bytes) const {

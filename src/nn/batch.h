@@ -11,7 +11,9 @@ struct Batch {
   const float* images = nullptr;       ///< [count, C, H, W], normalised
   const int32_t* labels = nullptr;     ///< [count]
   const uint64_t* samples = nullptr;   ///< [count], rows in the data set: they key dropout and augmentation
-  const float* weights = nullptr;      ///< [count], or null: every sample weighs 1
+  /// [count], or null: every sample weighs 1. What weighs 0 is in no loss, gradient or count, only in batch norm's
+  /// statistics.
+  const float* weights = nullptr;
 };
 
 }  // namespace lockstep::nn

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "core/error.h"
 #include "monitor/host_memory.h"
@@ -29,24 +31,21 @@ class Loop {
 
   LoopResult run() {
     p_.train.seek(at_.cursor);
-    bool stop = false;
-    while (!finished()) {
+    bool stop = p_.world.any(p_.signals.requested());
+    if (!stop && at_.step > 0) evaluate_if_due();  // the run before was stopped just here
+    while (!stop && !stop_voted_ && !finished()) {
       one_step();
-      if (stop_voted_) {
-        stop = p_.world.any(p_.signals.requested());
-        break;
-      }
+      if (stop_voted_) stop = p_.world.any(p_.signals.requested());
     }
     report_interval(true);
-    const bool done = !stop;
-    if (done) evaluate_if_new();
+    if (!stop) evaluate_if_new();
     save_if_new();
-    finish_saving();
+    wait_for_write();
+    tell_failures();
     LoopResult result;
     result.position = at_;
     result.stopped = stop;
-    result.train_loss = last_loss_;
-    result.eval = last_eval_;
+    result.evaluated = evaluated_;
     result.samples = samples_;
     result.time = timer_.totals();
     result.step_ms_median = timer_.step_ms(0.5);
@@ -77,19 +76,20 @@ class Loop {
     ++at_.step;
     at_.cursor = p_.train.order().next(at_.cursor);
     gradient_norm_ = outcome.gradient_norm;
-    loss_sum_ += outcome.metrics.loss_sum;
-    weight_sum_ += outcome.metrics.weight_sum;
+    if (outcome.taken) {
+      loss_sum_ += outcome.metrics.loss_sum;
+      weight_sum_ += outcome.metrics.weight_sum;
+    }
     interval_samples_ += static_cast<int64_t>(outcome.metrics.samples);
     samples_ += static_cast<int64_t>(outcome.metrics.samples);
     at_.samples += static_cast<int64_t>(outcome.metrics.samples);
     outcome.taken ? void(skips_in_a_row_ = 0) : skipped(outcome);
 
     if (at_.step % o_.log_every == 0) report_interval(false);
-    const bool epoch_end = at_.cursor.batch == 0;
-    const bool by_epoch = epoch_end && o_.train.eval_every > 0 && at_.cursor.epoch % o_.train.eval_every == 0;
-    const bool by_step = o_.train.eval_every_steps > 0 && at_.step % o_.train.eval_every_steps == 0;
-    if ((by_epoch || by_step) && !finished()) evaluate_if_new();
-    if (o_.checkpoint.every > 0 && at_.step % o_.checkpoint.every == 0 && !finished()) save_if_new();
+    if (!stop_voted_ && !finished()) {
+      evaluate_if_due();
+      if (o_.checkpoint.every > 0 && at_.step % o_.checkpoint.every == 0) save_if_new();
+    }
     tell_failures();
   }
 
@@ -116,23 +116,30 @@ class Loop {
            static_cast<double>(at_.cursor.batch) / static_cast<double>(std::max<int64_t>(1, steps_per_epoch_));
   }
 
+  // Steps, taken and skipped, at which the run ends; 0 when only time ends it.
+  int64_t last_step() const {
+    const int64_t by_steps = o_.train.steps > 0 ? o_.train.steps + at_.skipped : 0;
+    const int64_t by_epochs = o_.train.epochs * steps_per_epoch_;
+    return by_steps > 0 && by_epochs > 0 ? std::min(by_steps, by_epochs) : std::max(by_steps, by_epochs);
+  }
+
   double eta(double seconds_a_step) const {
-    double left = total_steps_ > 0 ? seconds_a_step * static_cast<double>(total_steps_ - at_.taken())
-                                   : std::numeric_limits<double>::infinity();
+    double left = last_step() > 0 ? seconds_a_step * static_cast<double>(last_step() - at_.step)
+                                  : std::numeric_limits<double>::infinity();
     if (o_.train.minutes > 0) left = std::min(left, o_.train.minutes * 60 - (monitor::steady_seconds() - began_));
-    return std::isfinite(left) ? std::max(0.0, left) : 0;
+    return std::max(0.0, left);
   }
 
   void report_interval(bool last) {
     const monitor::PhaseTotals interval = timer_.take_interval();
     if (interval.steps == 0) return;
-    last_loss_ = loss_sum_ / weight_sum_;
+    if (weight_sum_ > 0) at_.train_loss = loss_sum_ / weight_sum_;
     const double seconds = interval.total_seconds(), a_step = seconds / static_cast<double>(interval.steps);
     monitor::StepMetrics m;
     m.step = at_.step;
-    m.steps = total_steps_ + at_.skipped;
+    m.steps = last_step();
     m.epoch = epochs_done();
-    m.loss = last_loss_;
+    m.loss = loss_sum_ / weight_sum_;
     m.lr = lr_;
     m.gradient_norm = gradient_norm_;
     m.samples_per_second = static_cast<double>(interval_samples_) / seconds;
@@ -148,8 +155,16 @@ class Loop {
     interval_samples_ = 0;
   }
 
-  void evaluate_if_new() {
-    if (!p_.eval || (last_eval_ && last_eval_->step == at_.step)) return;
+  void evaluate_if_due() {
+    const bool epoch_end = at_.cursor.batch == 0;
+    const bool by_epoch = epoch_end && o_.train.eval_every > 0 && at_.cursor.epoch % o_.train.eval_every == 0;
+    const bool by_step = o_.train.eval_every_steps > 0 && at_.step % o_.train.eval_every_steps == 0;
+    if ((by_epoch || by_step) && evaluate_if_new()) save_if_new();
+  }
+
+  /// Whether it is the best so far by checkpoint.best.
+  bool evaluate_if_new() {
+    if (!p_.eval || (at_.eval && at_.eval->step == at_.step)) return false;
     const double begin = monitor::steady_seconds();
     device::Store& store = p_.replica.store();
     const std::span<float> average = p_.optimizer.average();
@@ -164,9 +179,28 @@ class Loop {
     m.top5 = static_cast<double>(e.top5) / static_cast<double>(e.count);
     m.count = e.count;
     m.seconds = monitor::steady_seconds() - begin;
-    last_eval_ = m;
+    at_.eval = m;
+    evaluated_ = true;
+    if (last_saved_ == at_.step) last_saved_ = -1;  // it was saved without this evaluation
     if (p_.console) p_.console->print(monitor::evaluation_line(m, p_.console->color()));
     if (p_.log) p_.log->write(m);
+    return note_best();
+  }
+
+  bool note_best() {
+    const std::string& name = o_.checkpoint.best;
+    if (name == "none") return false;
+    const double value = metric().value;
+    const bool comparable = at_.best && at_.best->name == name;
+    const bool better = !comparable || (name == "loss" ? value < at_.best->value : value > at_.best->value);
+    if (std::isnan(value) || !better) return false;
+    at_.best = metric();
+    return true;
+  }
+
+  checkpoint::Metric metric() const {
+    const std::string& name = o_.checkpoint.best;
+    return {name, name == "loss" ? at_.eval->loss : name == "top5" ? at_.eval->top5 : at_.eval->top1, name != "loss"};
   }
 
   // Evaluation sees the averaged weights where there are any.
@@ -176,22 +210,28 @@ class Loop {
   }
 
   void save_if_new() {
-    if (!p_.saver || last_saved_ == at_.step) return;
+    if (last_saved_ == at_.step) return;
     last_saved_ = at_.step;
+    wait_for_write();
+    if (!p_.saver) return;
     checkpoint::Snapshot snapshot = p_.saver->take_storage();
     save_tensors(p_.replica.store(), p_.optimizer, at_.taken(), snapshot);
     snapshot.state = o_.state;
-    snapshot.state.step = at_.step;
-    snapshot.state.skipped_steps = at_.skipped;
-    snapshot.state.epoch = static_cast<int64_t>(at_.cursor.epoch);
-    snapshot.state.batch = at_.cursor.batch;
-    snapshot.state.values[kSamplesValue] = static_cast<double>(at_.samples);
-    if (last_eval_ && last_eval_->step == at_.step && o_.checkpoint.best != "none") {
-      const std::string& name = o_.checkpoint.best;
-      const double value = name == "loss" ? last_eval_->loss : name == "top5" ? last_eval_->top5 : last_eval_->top1;
-      snapshot.state.metric = checkpoint::Metric{name, value, name != "loss"};
-    }
+    save_position(at_, snapshot.state);
+    if (at_.eval && at_.eval->step == at_.step && o_.checkpoint.best != "none") snapshot.state.metric = metric();
     p_.saver->save(std::move(snapshot));
+  }
+
+  // A slow disk may take longer than the ranks' patience with each other: all wait together, and stay in touch.
+  void wait_for_write() {
+    const double begin = monitor::steady_seconds();
+    for (double told = begin; p_.world.any(p_.saver && p_.saver->busy());) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const double now = monitor::steady_seconds();
+      if (!p_.console || now - told < 10) continue;
+      told = now;
+      p_.console->print(fmt::format("waiting {:.0f} s for a checkpoint to be written", now - begin));
+    }
   }
 
   void tell_failures() {
@@ -203,11 +243,6 @@ class Loop {
       if (auto failure = p_.log->take_failure()) p_.console->print(monitor::warning(*failure, p_.console->color()));
   }
 
-  void finish_saving() {
-    if (p_.saver) p_.saver->finish();
-    tell_failures();
-  }
-
   const LoopParts& p_;
   const LoopOptions& o_;
   Position at_;
@@ -215,14 +250,59 @@ class Loop {
   int64_t last_saved_;
   const double began_;
   monitor::PhaseTimer timer_;
-  double lr_ = 0, gradient_norm_ = 0, loss_sum_ = 0, weight_sum_ = 0, last_loss_ = std::numeric_limits<double>::quiet_NaN();
+  double lr_ = 0, gradient_norm_ = 0, loss_sum_ = 0, weight_sum_ = 0;
   int64_t interval_samples_ = 0, samples_ = 0;
   int skips_in_a_row_ = 0;
-  bool stop_voted_ = false;
-  std::optional<monitor::EvaluationMetrics> last_eval_;
+  bool stop_voted_ = false, evaluated_ = false;
 };
 
+constexpr const char* kBest = "best.";
+
 }  // namespace
+
+void save_position(const Position& p, checkpoint::State& s) {
+  s.step = p.step;
+  s.skipped_steps = p.skipped;
+  s.epoch = static_cast<int64_t>(p.cursor.epoch);
+  s.batch = p.cursor.batch;
+  s.values["samples"] = static_cast<double>(p.samples);
+  s.values["train_loss"] = p.train_loss;
+  if (p.eval) {
+    s.values["eval.step"] = static_cast<double>(p.eval->step);
+    s.values["eval.epoch"] = p.eval->epoch;
+    s.values["eval.loss"] = p.eval->loss;
+    s.values["eval.top1"] = p.eval->top1;
+    s.values["eval.top5"] = p.eval->top5;
+    s.values["eval.count"] = static_cast<double>(p.eval->count);
+  }
+  if (p.best) s.values[kBest + p.best->name] = p.best->value;
+}
+
+Position load_position(const checkpoint::State& s) {
+  Position p;
+  p.step = s.step;
+  p.skipped = s.skipped_steps;
+  p.cursor = {static_cast<uint64_t>(s.epoch), s.batch};
+  const auto value = [&](const char* name, double missing = 0) {
+    const auto found = s.values.find(name);
+    return found == s.values.end() ? missing : found->second;
+  };
+  p.samples = static_cast<int64_t>(value("samples"));
+  p.train_loss = value("train_loss", p.train_loss);
+  if (s.values.contains("eval.step"))
+    p.eval = {.step = static_cast<int64_t>(value("eval.step")),
+              .epoch = value("eval.epoch"),
+              .loss = value("eval.loss"),
+              .top1 = value("eval.top1"),
+              .top5 = value("eval.top5"),
+              .count = static_cast<int64_t>(value("eval.count"))};
+  for (const auto& [name, best] : s.values)
+    if (name.starts_with(kBest)) {
+      const std::string metric = name.substr(std::string(kBest).size());
+      p.best = {metric, best, metric != "loss"};
+    }
+  return p;
+}
 
 int64_t total_steps(const TrainOptions& options, int64_t steps_per_epoch) {
   const int64_t by_epochs = options.epochs * steps_per_epoch;

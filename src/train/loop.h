@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -18,14 +19,21 @@
 
 namespace lockstep::train {
 
-/// Where a run stands: what a checkpoint stores besides tensors.
+/// Where a run stands and what it knows of itself: what a checkpoint stores besides tensors.
 struct Position {
   int64_t step = 0;     ///< steps done, taken and skipped
   int64_t skipped = 0;  ///< of these, steps that changed nothing; the schedule stands at the rest
   data::Cursor cursor;  ///< the next global batch
   int64_t samples = 0;  ///< trained on since the run began
+  double train_loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last log interval; NaN before the first step
+  std::optional<monitor::EvaluationMetrics> eval;                ///< the last
+  std::optional<checkpoint::Metric> best;                        ///< of all evaluations, where checkpoint.best names one
   int64_t taken() const { return step - skipped; }
 };
+
+/// Into, and out of, the state of a checkpoint.
+void save_position(const Position& position, checkpoint::State& state);
+Position load_position(const checkpoint::State& state);
 
 /// What the loop works with; everything outlives it. `saver`, `console` and `log` are rank 0's, null elsewhere; `eval` is
 /// null without evaluation data.
@@ -50,26 +58,23 @@ struct LoopOptions {
   int64_t log_every = 50;
   std::string unit = "img";      ///< what a sample is called
   checkpoint::State state;       ///< what every checkpoint of this run says: job, seed, hashes, ...
-  int64_t saved_step = -1;       ///< of the checkpoint that the run's directory holds already; -1: none
+  int64_t saved_step = -1;       ///< of the checkpoint that the run's directory holds already; -1: none. Equal on all ranks
 };
 
 struct LoopResult {
   Position position;
-  bool stopped = false;  ///< a signal ended it, after a checkpoint: exit 3
-  double train_loss = 0;  ///< NaN when no step was made
-  std::optional<monitor::EvaluationMetrics> eval;  ///< the last
-  int64_t samples = 0;                             ///< trained on in this process
+  bool stopped = false;    ///< a signal ended it, after a checkpoint: exit 3
+  bool evaluated = false;  ///< in this process
+  int64_t samples = 0;     ///< trained on in this process
   monitor::PhaseTotals time;
   double step_ms_median = 0, step_ms_p95 = 0;
 };
 
-/// Steps until which the run goes: the first of train.steps and train.epochs; 0 when neither is set.
+/// Steps to take until the run ends: the first of train.steps and train.epochs; 0 when neither is set.
 int64_t total_steps(const TrainOptions& options, int64_t steps_per_epoch);
 
-/// Name of Position::samples in checkpoint::State::values.
-inline constexpr const char* kSamplesValue = "samples";
-
-/// All ranks together. Throws AgreedExit when fifty steps in a row were not finite.
+/// All ranks together. A stop signal ends it at the next step boundary with a checkpoint; an evaluation that was due there
+/// is made when the run goes on. Throws AgreedExit when fifty steps in a row were not finite.
 LoopResult run_loop(const LoopParts& parts, const LoopOptions& options, Position position);
 
 }  // namespace lockstep::train

@@ -21,15 +21,21 @@ int number_of(const std::string& name) {
 }  // namespace
 
 StopSignals::StopSignals(const std::vector<std::string>& names) {
-  received = 0;
+  std::vector<int> numbers;
   for (const std::string& name : names) {
+    numbers.push_back(number_of(name));
+    const int number = numbers.back();
+    if (number == 0 || number == SIGKILL || number == SIGSTOP)
+      throw UserError("run.signals: '" + name + "' cannot be used",
+                      number ? "the system does not let it be caught" : "no signal has this name",
+                      "name signals without SIG, such as USR1,TERM,INT");
+  }
+  received = 0;
+  for (const int number : numbers) {
     struct sigaction action {}, old{};
     action.sa_handler = remember;
     action.sa_flags = SA_RESTART;
-    const int number = number_of(name);
-    if (number == 0 || sigaction(number, &action, &old) != 0)
-      throw UserError("run.signals: '" + name + "' cannot be used", number ? "the system does not let it be caught" : "no signal has this name",
-                      "name signals without SIG, such as USR1,TERM,INT");
+    sigaction(number, &action, &old);
     before_.emplace_back(number, old);
   }
 }

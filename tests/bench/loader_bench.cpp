@@ -60,9 +60,9 @@ void read_rows(const ClassificationSet& set, const Order& order, int threads) {
 void bench(int64_t samples, int64_t size, int64_t channels, const std::string& folder) {
   const std::string plain_path = folder + "/plain.h5", deflate_path = folder + "/deflate.h5";
   GenerateOptions o{.num_samples = samples, .size = size, .channels = channels};
-  generate_file(plain_path, o, "loader_bench", true);
+  generate_file(plain_path, o, "loader_bench", IfExists::replace);
   o.compress = true;
-  generate_file(deflate_path, o, "loader_bench", true);
+  generate_file(deflate_path, o, "loader_bench", IfExists::replace);
   const ClassificationSet plain(plain_path), deflate(deflate_path);
   const Order order = make_order(plain, 32, 1, true), windowed = make_order(deflate, 32, 1, true);
   const size_t bytes = static_cast<size_t>(plain.image().bytes());

@@ -202,18 +202,6 @@ TEST_P(EveryPath, ManyInFlightCompleteInOrder) {
   EXPECT_EQ(x[0], 1.0f);
 }
 
-TEST_P(EveryPath, StatsCountWhatWasMoved) {
-  collective_->barrier().wait();
-  collective_->take_stats();
-  std::vector<float> x(1000);
-  for (int i = 0; i < 3; ++i) collective_->all_reduce(std::span<float>(x)).wait();
-  CollectiveStats stats = collective_->take_stats();
-  EXPECT_EQ(stats.operations, 3u);
-  EXPECT_EQ(stats.bytes, 3u * 4000u);
-  EXPECT_EQ(collective_->take_stats().operations, 0u);
-  EXPECT_EQ(stats.busy_seconds > 0, world().size() > 1);
-}
-
 TEST_P(EveryPath, NothingWorksAfterAbort) {
   std::vector<float> x(100);
   collective_->all_reduce(std::span<float>(x)).wait();

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -39,11 +40,16 @@ static void run(comm::World& world, const std::string& how, double timeout) {
 }
 
 int main(int argc, char** argv) {
-  comm::World world;
   try {
-    run(world, argc > 1 ? argv[1] : "", argc > 2 ? std::atof(argv[2]) : 300);
-    return 0;
-  } catch (const std::exception& e) {
-    world.fail(e);
+    comm::World world;
+    try {
+      run(world, argc > 1 ? argv[1] : "", argc > 2 ? std::atof(argv[2]) : 300);
+      return 0;
+    } catch (const std::exception& e) {
+      world.fail(e);
+    }
+  } catch (const Error& e) {  // no world
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return e.exit_code();
   }
 }

@@ -17,17 +17,27 @@ struct Outcome {
   std::string text;
 };
 
-/// Runs comm_failing; a run that does not end in 60 s counts as code 124.
-Outcome run(int ranks, const std::string& arguments) {
-  std::string command =
-      "timeout -k 1 60 " MPIEXEC " -np " + std::to_string(ranks) + " " COMM_FAILING " " + arguments + " 2>&1";
+/// A run that does not end in 60 s counts as code 124.
+Outcome execute(const std::string& command) {
   Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
+  FILE* pipe = popen(("timeout -k 1 60 " + command + " 2>&1").c_str(), "r");
   std::array<char, 4096> buffer;
   while (size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) outcome.text.append(buffer.data(), n);
   int status = pclose(pipe);
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;
+}
+
+/// Runs comm_failing under mpirun.
+Outcome run(int ranks, const std::string& arguments) {
+  return execute(MPIEXEC " -np " + std::to_string(ranks) + " " COMM_FAILING " " + arguments);
+}
+
+/// Runs comm_failing without mpirun, in an environment of nothing else; isolated, so that Open MPI starts no
+/// daemon of its own.
+Outcome run_alone(const std::string& environment, const std::string& arguments) {
+  return execute("env -i OMPI_MCA_ess_singleton_isolated=1 " + environment + " " COMM_FAILING " " +
+                 arguments);
 }
 
 size_t count(const std::string& text, const std::string& what) {
@@ -42,10 +52,11 @@ TEST(Failure, NoneIsExitZeroWithoutAWord) {
   EXPECT_EQ(o.text, "");
 }
 
-TEST(Failure, AUserErrorOfOneRankEndsAllWithItsExitCodeAndComesFirst) {
+TEST(Failure, AUserErrorOfOneRankEndsAllWithItsExitCodeAndIsTheOnlyOne) {
   Outcome o = run(4, "throw");
   EXPECT_EQ(o.code, 2) << o.text;
-  EXPECT_EQ(o.text.find("error: rank '3' on '"), 0u) << o.text;
+  // The only error; mpirun's note on the abort may overtake what mpirun forwards.
+  EXPECT_THAT(o.text, HasSubstr("error: rank '3' on '"));
   EXPECT_THAT(o.text,
               HasSubstr("': label '11' in row '5'\n  the model has '10' classes\n  check the data\n"));
   EXPECT_EQ(count(o.text, "error: "), 1u) << o.text;
@@ -89,9 +100,18 @@ TEST(Failure, AStoppedProcessIsNamedAsNotAnswering) {
 TEST(Failure, ARankThatMissesABarrierIsNamed) {
   Outcome o = run(4, "world-hang 1");
   EXPECT_EQ(o.code, 4) << o.text;
-  EXPECT_THAT(o.text, testing::ContainsRegex(
-                          "error: rank '0' on '[^']*': waited '1' s in 'barrier' for rank '3' on"));
+  EXPECT_THAT(o.text,
+              testing::ContainsRegex(
+                  "error: rank '0' on '[^']*': waited '1(\\.[0-9])?' s in 'barrier' for rank '3' on"));
   EXPECT_EQ(count(o.text, "error: "), 1u) << o.text;
+}
+
+TEST(Failure, AShortTimeoutIsToldWithItsDigits) {
+  for (const char* how : {"hang 0.3", "world-hang 0.3"}) {
+    Outcome o = run(2, how);
+    EXPECT_EQ(o.code, 4) << o.text;
+    EXPECT_THAT(o.text, testing::ContainsRegex("waited '(0\\.[3-9][0-9]?|1(\\.[0-9])?)' s ")) << how;
+  }
 }
 
 TEST(Failure, RanksInDifferentCallsAreNamed) {
@@ -102,21 +122,38 @@ TEST(Failure, RanksInDifferentCallsAreNamed) {
 }
 
 TEST(Failure, WithoutALauncherThereIsNoMpiAndOneRank) {
-  FILE* pipe = popen("env -i " COMM_FAILING " throw 2>&1", "r");
-  std::array<char, 4096> buffer{};
-  size_t n = fread(buffer.data(), 1, buffer.size() - 1, pipe);
-  int status = pclose(pipe);
-  EXPECT_EQ(WEXITSTATUS(status), 2);
-  EXPECT_EQ(std::string(buffer.data(), n).find("error: label '11' in row '5'"), 0u) << buffer.data();
+  Outcome o = run_alone("", "throw");
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_EQ(o.text.find("error: label '11' in row '5'"), 0u) << o.text;
 }
 
-TEST(Failure, TasksOfSrunThatNoMpiReachedAreRefused) {
-  FILE* pipe =
-      popen("env -i SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=8 " COMM_FAILING " none 2>&1", "r");
-  std::array<char, 4096> buffer{};
-  size_t n = fread(buffer.data(), 1, buffer.size() - 1, pipe);
-  pclose(pipe);
-  EXPECT_THAT(std::string(buffer.data(), n), HasSubstr("srun started '8' tasks"));
+TEST(Failure, TasksThatMpiDoesNotJoinAreRefused) {
+  const std::string step = "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=8";
+  // No PMI at all; then as it looks from inside when the launcher's PMI is not the one that MPI speaks.
+  for (const std::string& environment :
+       {step, step + " PMI_RANK=1", step + " PMIX_RANK=1", std::string("PMI_RANK=1 PMI_SIZE=8"),
+        std::string("OMPI_COMM_WORLD_SIZE=8")}) {
+    Outcome o = run_alone(environment, "none");
+    EXPECT_EQ(o.code, 2) << environment << '\n' << o.text;
+    EXPECT_THAT(o.text,
+                testing::StartsWith("error: the launcher started '8' tasks, but MPI did not join them\n"))
+        << environment;
+  }
+}
+
+TEST(Failure, OneRankThatWasAskedForIsAccepted) {
+  // The script of a job of eight tasks, and a step of one.
+  const std::string batch = "SLURM_JOB_ID=1 SLURM_NTASKS=8 SLURM_PROCID=0 ",
+                    one = "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1 ";
+  for (const std::string& environment : {batch, batch + one, batch + one + "PMI_RANK=0 PMI_SIZE=1"}) {
+    Outcome o = run_alone(environment, "none");
+    EXPECT_EQ(o.code, 0) << environment << '\n' << o.text;
+  }
+  // mpirun starts its daemons with srun, whose step they leave to what they start.
+  for (const std::string& environment : {batch, batch + "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4 "}) {
+    Outcome o = execute("env " + environment + MPIEXEC " -np 1 " COMM_FAILING " none");
+    EXPECT_EQ(o.code, 0) << environment << '\n' << o.text;
+  }
 }
 
 }  // namespace

@@ -18,11 +18,11 @@ class Agreement : public Refusal {
 TEST_F(Agreement, OtherDataOfOneRankIsNamedWithBothHashes) {
   data("other.h5", 64, "--seed 5");
   expect_refusal(three(job_, job_ + "--data.train other.h5"),
-                 {"ranks disagree on the contents of data\\.train",
+                 {"ranks disagree on data\\.train",
                   "rank '0' on '[^']+': 'xxh3 [0-9a-f]{16}'; rank '2': 'xxh3 [0-9a-f]{16}'"});
   data("eval.h5", 20, "--eval");
   expect_refusal(three(job_, job_ + "--data.eval eval.h5"),
-                 {"ranks disagree on the contents of data\\.eval", "rank '0' on '[^']+': 'none'; rank '2': 'xxh3 [0-9a-f]{16}'"});
+                 {"ranks disagree on data\\.eval", "rank '0' on '[^']+': 'none'; rank '2': 'xxh3 [0-9a-f]{16}'"});
 }
 
 TEST_F(Agreement, EqualDataInAnotherPlaceWillDo) {

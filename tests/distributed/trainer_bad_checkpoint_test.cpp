@@ -32,7 +32,7 @@ TEST_F(BadCheckpoint, OfAnotherModelNamesTheFirstParameterThatDiffers) {
                     "the first difference in 'model\\.safetensors': 'fc\\.weight' .*in the file.*in the model"});
   data("six.h5", 203, "--classes 6");
   expect_refusal(trainer(1) + " " + kGood + "--resume run/checkpoints/step-00000002 --run.dir new --data.train six.h5",
-                 {"step-00000002' belongs to another run: the content of data.train differs"});
+                 {"step-00000002' belongs to another run: data\\.train differs"});
 }
 
 TEST_F(BadCheckpoint, OfAnotherBatchOrSeedIsRefused) {
@@ -70,8 +70,12 @@ TEST_F(BadCheckpoint, WeightsOfOtherClassesAreListed) {
     expect_refusal(trainer(ranks) + " " + kGood + "--data.train six.h5 --run.dir new --model.weights " + weights,
                    {"the weights in '/.*model\\.safetensors' do not fit the model", "misshapen: .*\\[4.*in the file.*\\[6.*in the model"});
   data("eval.h5", 20, "--eval --classes 6");
-  expect_refusal(trainer(2) + " evaluate --resume run --data.eval eval.h5", {"model\\.safetensors' do not fit the model"});
+  expect_refusal(trainer(2) + " evaluate --resume run --data.eval eval.h5",
+                 {"the model and data\\.eval disagree on the number of classes", "the model has '4', '/.*/eval\\.h5' has '6'"});
+  expect_refusal(trainer(2) + " evaluate --resume run --data.eval train.h5 --model.name resnet18_32", {"do not fit the model"});
   expect_refusal(trainer(1) + " evaluate --model.weights train.h5 --data.eval eval.h5", {"train\\.h5'"});
+  expect_refusal(trainer(1) + " evaluate --resume auto --run.dir run --model.weights " + weights + " --data.eval eval.h5",
+                 {"checkpoint\\.resume 'auto' .* and model\\.weights '.*' .* both give the parameters"});
 }
 
 TEST_F(BadCheckpoint, EvaluateTakesTheNewestWholeOne) {
@@ -81,6 +85,10 @@ TEST_F(BadCheckpoint, EvaluateTakesTheNewestWholeOne) {
   EXPECT_EQ(o.code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("checkpoint 'run/checkpoints/step-00000003' is damaged and passed over"));
   EXPECT_THAT(o.text, ContainsRegex("weights  +run/checkpoints/step-00000002\n"));
+  const Outcome named = run(trainer(1) + " evaluate --resume run --data.eval eval.h5 --optim.lr 3");
+  EXPECT_EQ(named.code, 0) << named.text;
+  EXPECT_THAT(named.text, ContainsRegex("run/checkpoints/step-00000003' is damaged and passed over"));
+  EXPECT_THAT(named.text, HasSubstr("warning: optim.lr '3' (command line) has no effect: 'evaluate' does not read it"));
   expect_refusal(trainer(2) + " evaluate --resume auto --data.eval eval.h5", {"no checkpoint to evaluate"});
   expect_refusal(trainer(1) + " evaluate --data.eval eval.h5", {"'evaluate' needs parameters: give --resume"});
 }

@@ -45,6 +45,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"MicroBatchLargerThanTheData",
                 "--batch.micro 256 --batch.global 2048",
                 {"batch\\.micro '256' is larger than the data", "'203' samples", "at most '203'"}},
+        Mistake{"NumbersBeyondAnyMachine",
+                "--batch.micro 4294967296 --batch.accumulation 4294967296 --train.epochs 9223372036854775807",
+                {"'3' problems", "batch\\.micro '4294967296' is out of range: at least 0, at most 1000000"}},
         Mistake{"TripleThatDoesNotDivide", "--batch.global 30", {"batch\\.global '30'.* is no multiple of .*'4'"}},
         Mistake{"AccumulationThatDoesNotDivide",
                 "--batch.accumulation 3",
@@ -64,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Classes, BadJob,
                          testing::Values(Mistake{"TrainAndEvalDisagree",
                                                  "--data.eval five.h5",
-                                                 {"disagree on the number of classes", "train\\.h5' has '4'.*five\\.h5' has '5'"}}),
+                                                 {"data\\.train and data\\.eval disagree on the number of classes", "data\\.train has '4', .*five\\.h5' has '5'"}}),
                          name_of);
 
 TEST_P(BadJob, IsRefusedOnce) {

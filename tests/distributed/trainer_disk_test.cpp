@@ -1,4 +1,4 @@
-// A full disk, made of a small file system in memory.
+// A full disk, made of a small file system in memory, and a slow one.
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
@@ -82,6 +82,32 @@ TEST_F(FullDisk, AtTheEndIsAnErrorAndTheRunGoesOnOnceThereIsRoom) {
   trained(2, job + "--resume auto --checkpoint.every 0");
   EXPECT_EQ(json_at(folder_ / "disk/run/summary.json", "/params_hash"), json_at(folder_ / "whole/summary.json", "/params_hash"));
   EXPECT_EQ(logged_steps(folder_ / "disk/run", "train"), logged_steps(folder_ / "whole", "train"));
+}
+
+const std::string kSlowDisk = "env LD_PRELOAD=" SLOW_FSYNC " ";
+
+// Four fsyncs a checkpoint: more than the ranks' patience with each other.
+TEST_F(TrainerTest, ASlowDiskHoldsUpNoOtherRankForTooLong) {
+  data("train.h5", 64);
+  const Outcome o = run(kSlowDisk + trainer(2) + " " + kGood + "--checkpoint.every 1 --train.steps 2 --parallel.timeout 2");
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_EQ(newest_step(folder_ / "run"), 2);
+  EXPECT_TRUE(fs::exists(checkpoint_of(folder_ / "run", 1)));
+}
+
+TEST_F(TrainerTest, ASignalDuringSetUpStopsBeforeTheFirstStep) {
+  data("train.h5", 64);
+  for (int ranks : {1, 2}) {
+    const std::string dir = "run" + std::to_string(ranks);
+    Process process(folder_, kSlowDisk + trainer(ranks) + " " + kGood + "--run.dir " + dir);
+    for (int tenths = 0; tenths < 300 && !fs::exists(folder_ / dir / ".probe"); ++tenths) usleep(100'000);
+    process.signal(SIGUSR1);
+    const Outcome o = process.wait();
+    EXPECT_EQ(o.code, 3) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("stopped on request at step 0;"));
+    trained(1, kGood + "--resume auto --run.dir " + dir);
+    EXPECT_EQ(json_at(folder_ / dir / "summary.json", "/steps"), "3");
+  }
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // A run that was stopped or killed, however often, ends in the bits of one that was not.
 #include <signal.h>
 
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "trainer_driver.h"
@@ -90,8 +93,106 @@ TEST_F(Resume, FromAnotherRunLeavesThatOneAlone) {
   // The job's newest run, when none is named.
   trained(1, kJob + steps(4));
   const Outcome o = trained(1, "--resume auto" + kJob + steps(9));
-  EXPECT_THAT(o.text, HasSubstr("going on from 'runs/quickstart-0001/checkpoints/step-00000004'"));
-  EXPECT_EQ(hash("runs/quickstart-0001"), hash("whole"));
+  EXPECT_THAT(o.text, HasSubstr("going on from 'runs/cnn-0001/checkpoints/step-00000004'"));
+  EXPECT_EQ(hash("runs/cnn-0001"), hash("whole"));
+}
+
+TEST_F(Resume, SaysWhatHasChangedInTheJobAndRefusesWhatMovesTheCursor) {
+  trained(1, "--run.dir run" + kJob + steps(3));
+  const Outcome same = trained(2, "--resume auto --run.dir run" + kJob + steps(3));
+  EXPECT_EQ(count(same.text, "warning"), 0) << same.text;
+  const std::string changed = "env LOCKSTEP_DEVICE_THREADS=2 " + trainer(1) + " --resume auto --run.dir run" + kJob + steps(4) +
+                              " --optim.lr 0.01 --checkpoint.every 1";
+  const Outcome o = run(changed);
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("warning: the job has changed since its checkpoint: the bits will not be those of one uninterrupted "
+                                "run\n  train.steps was '3' and is '4'\n  optim.lr was '0.02' and is '0.01'\n  device.threads was "
+                                "'1' and is '2'\n"));
+  const Outcome refused = train(1, "--resume auto --run.dir run" + kJob + steps(9) + " --data.drop_last true");
+  EXPECT_EQ(refused.code, 2) << refused.text;
+  EXPECT_THAT(refused.text, HasSubstr("belongs to another run: data.drop_last differs\n  it was 'false' then and is 'true' now"));
+  const Outcome mean = train(1, "--resume auto --run.dir run" + kJob + steps(9) + " --data.mean 0.25 --data.std 0.5");
+  EXPECT_EQ(mean.code, 2) << mean.text;
+  EXPECT_THAT(mean.text, HasSubstr("belongs to another run: data.train.mean differs"));
+  EXPECT_THAT(mean.text, HasSubstr("' then and is '0.25' now"));
+}
+
+// The same samples, stored in chunks, come in another order.
+TEST_F(Resume, RefusesDataInAnotherOrder) {
+  trained(1, "--run.dir run" + kJob + steps(3));
+  data("chunked.h5", 203, "--compress");
+  const Outcome o = train(2, "--resume auto --run.dir run" + kJob + steps(9) + " --data.train chunked.h5");
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("belongs to another run: data.train.order differs\n  it was 'by row' then and is 'by chunks of "));
+}
+
+TEST_F(Resume, KeepsTheBestEvaluationWhereverTheRunStopped) {
+  data("eval.h5", 60, "--eval");
+  const std::string job = kJob + " --data.eval eval.h5 --train.eval_every_steps 2 --train.eval_every 0 --checkpoint.best loss "
+                                 "--checkpoint.keep 1 --optim.lr 0.3 --optim.momentum 0.99";
+  trained(1, "--run.dir whole" + job + steps(20));
+  // The best by what the run itself has written down.
+  std::istringstream lines(bytes_of(folder_ / "whole" / "metrics.jsonl"));
+  double best = 1e30;
+  int64_t best_step = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json["type"] == "eval" && json["loss"] < best) best = json["loss"], best_step = json["step"];
+  }
+  ASSERT_GT(best_step, 0);
+  ASSERT_LT(best_step, 20) << "this test needs a best that is not the last";
+  std::set<std::string> kept{"step-00000020", checkpoint_of("", best_step).filename().string()};
+  const auto checkpoints = [&](const std::string& run) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_ / run / "checkpoints")) names.insert(entry.path().filename().string());
+    return names;
+  };
+  EXPECT_EQ(checkpoints("whole"), kept);
+  for (int64_t stop : {best_step - 1, best_step, best_step + 1}) {
+    const std::string run = "stopped" + std::to_string(stop);
+    trained(2, "--run.dir " + run + job + steps(stop));
+    trained(1, "--resume auto --run.dir " + run + job + steps(20));
+    EXPECT_EQ(checkpoints(run), kept) << "stopped at " << stop;
+  }
+}
+
+TEST_F(Resume, WithNothingLeftToDoKeepsLossAndEvaluation) {
+  data("eval.h5", 20, "--eval");
+  const std::string job = kJob + " --data.eval eval.h5" + steps(4);
+  trained(1, "--run.dir run" + job);
+  const std::string summary = bytes_of(folder_ / "run" / "summary.json");
+  fs::remove(folder_ / "run" / "summary.json");
+  const Outcome o = trained(2, "--resume auto --run.dir run" + job);
+  EXPECT_EQ(count(o.text, "nan"), 0) << o.text;
+  std::ofstream(folder_ / "before.json") << summary;
+  for (const char* value : {"/train_loss", "/eval", "/params_hash", "/steps", "/samples"})
+    EXPECT_EQ(json_at(folder_ / "run" / "summary.json", value), json_at(folder_ / "before.json", value)) << value;
+  // One that was stopped before its last evaluation makes it.
+  trained(1, "--run.dir other" + kJob + steps(4));
+  EXPECT_EQ(json_at(folder_ / "other" / "summary.json", "/eval"), "null");
+  for (int again = 0; again < 2; ++again) {
+    const Outcome resumed = trained(1, "--resume auto --run.dir other" + job);
+    EXPECT_EQ(count(resumed.text, "\neval step"), again == 0 ? 1 : 0) << resumed.text;
+    EXPECT_EQ(json_at(folder_ / "other" / "summary.json", "/eval"), json_at(folder_ / "before.json", "/eval"));
+  }
+  EXPECT_EQ(logged_steps(folder_ / "other", "eval"), std::vector<int64_t>{4});
+}
+
+TEST_F(Resume, OfARunThatIsStillGoingIsRefused) {
+  Process process(folder_, trainer(2) + " --run.dir run" + kJob + steps(1000000) + " --checkpoint.every 1");
+  ASSERT_TRUE(process.prints("\nstep       2/")) << process.text();
+  const std::string holder = std::to_string(ranks_in(folder_).at(0).pid);
+  fs::create_directory(folder_ / "elsewhere");
+  for (const char* resume : {"--resume auto", "--resume ../run", ""}) {
+    const Outcome o = Process(folder_ / "elsewhere", trainer(1) + " " + resume + kJob + steps(1000000) +
+                                                         " --data.train ../train.h5 --run.dir ../run").wait();
+    EXPECT_EQ(o.code, 2) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("run.dir '../run' is in use\n  process '" + holder + "' on '"));
+  }
+  process.signal(SIGUSR1);
+  const Outcome stopped = process.wait();
+  EXPECT_EQ(stopped.code, 3) << stopped.text;
+  EXPECT_FALSE(fs::exists(folder_ / "run" / ".lock"));
 }
 
 class StopSignal : public Resume, public testing::WithParamInterface<std::pair<int, int>> {};

@@ -79,7 +79,6 @@ class SumKernel final : public Kernel {
 Lowering::Lowering(const nn::Graph& g, CpuStore& s, Mode m)
     : graph(g),
       store(s),
-      mode(m),
       engine(s.engine()),
       training(m == Mode::train),
       values_(g.values.size()),

@@ -79,7 +79,6 @@ class Lowering {
 
   const nn::Graph& graph;
   CpuStore& store;
-  const Mode mode;
   const dnnl::engine engine;
   const bool training;
 

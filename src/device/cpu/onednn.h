@@ -3,8 +3,6 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +17,9 @@ inline Dims dims_of(const Shape& s) { return Dims(s.begin(), s.end()); }
 
 #if DNNL_VERSION_MAJOR >= 3
 inline Dims dims_of(const memory::desc& md) { return md.get_dims(); }
-inline Dims padded_dims_of(const memory::desc& md) { return md.get_padded_dims(); }
 inline bool is_plain_or_blocked(const memory::desc& md) {
   return md.get_format_kind() == memory::format_kind::blocked;
 }
-inline bool is_undefined(const memory::desc& md) { return md.get_ndims() == 0; }
 inline std::string layout_text(const memory::desc& md) {
   std::string s;
   for (auto d : md.get_strides()) s += std::to_string(d) + ",";
@@ -33,13 +29,9 @@ inline std::string layout_text(const memory::desc& md) {
 }
 #else
 inline Dims dims_of(const memory::desc& md) { return Dims(md.data.dims, md.data.dims + md.data.ndims); }
-inline Dims padded_dims_of(const memory::desc& md) {
-  return Dims(md.data.padded_dims, md.data.padded_dims + md.data.ndims);
-}
 inline bool is_plain_or_blocked(const memory::desc& md) {
   return md.data.format_kind == dnnl_blocked && md.data.extra.flags == dnnl_memory_extra_flag_none;
 }
-inline bool is_undefined(const memory::desc& md) { return md.data.ndims == 0; }
 inline std::string layout_text(const memory::desc& md) {
   const auto& b = md.data.format_desc.blocking;
   std::string s;

@@ -12,7 +12,6 @@ class CpuProgram final : public Program {
   void forward(const PassKey& key) override;
   void backward(const std::function<void(Range)>& on_ready) override;
   void logits(std::span<float> out) const override;
-  int64_t batch() const override { return graph_.batch(); }
   ProgramMemory memory() const override { return memory_; }
   ProgramCounts counts() const override;
 

@@ -49,7 +49,7 @@ class SoftmaxCrossEntropyKernel final : public Kernel {
   };
 
   Row row(const float* x, int32_t label, float weight, float scale, float* dx) const {
-    if (label == op_.ignore_index) {
+    if (label == op_.ignore_index || weight == 0) {  // whatever its logits: zero times infinity is not zero
       if (dx) std::fill_n(dx, classes_, 0.0f);
       return {};
     }
@@ -63,7 +63,8 @@ class SoftmaxCrossEntropyKernel final : public Kernel {
     }
     const double log_total = std::log(total) + biggest;
     const double smooth = op_.label_smoothing, each = smooth / static_cast<double>(classes_);
-    const double loss = (1 - smooth) * (log_total - x[label]) + smooth * log_total - each * sum_x;
+    double loss = (1 - smooth) * (log_total - x[label]) + smooth * log_total;
+    if (each > 0) loss -= each * sum_x;
     if (dx) {
       const double factor = static_cast<double>(weight) * scale;
       for (int64_t c = 0; c < classes_; ++c) {
@@ -72,7 +73,7 @@ class SoftmaxCrossEntropyKernel final : public Kernel {
       }
     }
     const bool finite = std::isfinite(loss);  // a NaN compares as no one's superior
-    return {weight * loss, weight, weight != 0, finite && above < 1, finite && above < 5};
+    return {weight * loss, weight, 1, finite && above < 1, finite && above < 5};
   }
 
   const nn::SoftmaxCrossEntropy op_;

@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <numeric>
 #include <thread>
 
 #include "data/chunk_reader.h"
+#include "data/generate.h"
 #include "data/hdf5_file.h"
 #include "test_files.h"
 
@@ -321,7 +323,34 @@ TEST_F(ClassificationSetTest, TheContentHashIsOfTheContentNotTheLayout) {
                   .creation = gzip_checksum})
                 .content_hash(),
             plain);
+  EXPECT_EQ(
+      open({.image_shape = {30, 4, 4, 1}, .chunk = {7, 3, 4, 1}, .creation = gzip_checksum}).content_hash(),
+      plain);
   EXPECT_NE(open({.image_shape = {31, 4, 4, 1}}).content_hash(), plain);
+}
+
+TEST_F(ClassificationSetTest, AStoredHashIsNotComputedAndACopyWithoutItGivesTheSame) {
+  for (bool compress : {false, true}) {
+    // Images of 3 KB: several blocks, the last one short.
+    generate_file(path, {.num_samples = 1000, .size = 32, .channels = 3, .compress = compress}, "a test",
+                  IfExists::replace);
+    std::string stored;
+    {
+      const ClassificationSet set(path);
+      EXPECT_TRUE(set.has_stored_hash());
+      stored = set.content_hash([](uint64_t) { ADD_FAILURE() << "nothing is to be read"; });
+    }
+    test::remove_attribute(path, "content_xxh3");
+    const ClassificationSet set(path);
+    EXPECT_FALSE(set.has_stored_hash());
+    std::vector<uint64_t> rows;
+    EXPECT_EQ(set.content_hash([&](uint64_t n) { rows.push_back(n); }), stored);
+    EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), uint64_t{0}), 1000u);
+    EXPECT_LT(rows.size(), 10u);  // in blocks, not row by row
+    const size_t calls = rows.size();
+    EXPECT_EQ(set.content_hash([&](uint64_t n) { rows.push_back(n); }), stored);
+    EXPECT_EQ(rows.size(), calls);
+  }
 }
 
 TEST_F(ClassificationSetTest, CompressedFilesGetAWindowedOrder) {

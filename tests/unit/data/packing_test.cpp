@@ -63,6 +63,13 @@ class PackingTest : public testing::Test {
     result.code = WEXITSTATUS(pclose(pipe));
     return result;
   }
+  std::vector<std::string> names() {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      all.push_back(entry.path().filename());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
   void write_idx(uint32_t n) {
     write_bytes(images, gzip(idx({n, 4, 5}, pixels(n, 20))));
     Bytes labels_of;
@@ -220,13 +227,37 @@ TEST_F(PackingTest, AnExistingOutputIsKeptUnlessForced) {
   EXPECT_EQ(datatool(pack("--seed 2 --force")).code, 0);
 }
 
+TEST_F(PackingTest, OfCommandsThatWriteOneFileAtOnceTheFirstWins) {
+  const std::string program = std::string(LOCKSTEP_BINARY_DIR) + "/datatool";
+  auto at_once = [&](const std::string& more) {
+    std::vector<FILE*> running;
+    for (int seed = 0; seed < 4; ++seed)
+      running.push_back(popen((program + " generate --samples 500 --size 8 --seed " + std::to_string(seed) +
+                               " --out " + out + more + " 2>&1")
+                                  .c_str(),
+                              "r"));
+    std::map<int, int> codes;
+    for (FILE* pipe : running) {
+      std::string text;
+      for (int c; (c = fgetc(pipe)) != EOF;) text += static_cast<char>(c);
+      const int code = WEXITSTATUS(pclose(pipe));
+      ++codes[code];
+      EXPECT_TRUE(code == 0 || text.find("file '" + out + "' exists") != std::string::npos) << text;
+    }
+    EXPECT_EQ(datatool("verify " + out).code, 0);
+    EXPECT_EQ(names(), (std::vector<std::string>{"out.h5"}));
+    return codes;
+  };
+  EXPECT_EQ(at_once(""), (std::map<int, int>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(at_once(" --force"), (std::map<int, int>{{0, 4}}));
+}
+
 TEST_F(PackingTest, AFailedPackLeavesNothing) {
   write_idx(10);
   const Result result = datatool(pack("--class-names a,b"));
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text, AllOf(HasSubstr("out of range"), HasSubstr("'2' classes")));
-  EXPECT_FALSE(std::filesystem::exists(out));
-  EXPECT_FALSE(std::filesystem::exists(out + ".partial"));
+  EXPECT_EQ(names(), (std::vector<std::string>{"images.gz", "labels"}));
 }
 
 TEST_F(PackingTest, UnknownCommandsAndOptionsSuggestTheNearest) {

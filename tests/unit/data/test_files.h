@@ -5,6 +5,7 @@
 #include <hdf5.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -40,6 +41,8 @@ struct FileSpec {
   std::vector<std::string> class_names;
   hsize_t user_block = 0;
   hsize_t rows_written = HSIZE_UNDEF;  ///< of the images
+  bool labels_written = true;
+  bool growable = false;  ///< the images, along dimension 0: then chunks may be larger than they are
 };
 
 /// Byte i of image `row`: looks random, so that chunks do not deflate to nothing, and is known.
@@ -66,12 +69,14 @@ inline void write_file(const std::string& path, const FileSpec& s) {
 
   if (!s.images_name.empty()) {
     std::vector<uint8_t> pixels;
-    for (hsize_t r = 0; r < n; ++r)
+    for (hsize_t r = 0; r < std::min(n, s.rows_written); ++r)
       for (size_t i = 0; i < image_bytes(s); ++i) pixels.push_back(pixel(r, i));
     hid_t list = H5Pcreate(H5P_DATASET_CREATE);
     if (!s.chunk.empty()) H5Pset_chunk(list, static_cast<int>(s.chunk.size()), s.chunk.data());
     s.creation(list);
-    hid_t space = H5Screate_simple(static_cast<int>(s.image_shape.size()), s.image_shape.data(), nullptr);
+    std::vector<hsize_t> most = s.image_shape;
+    if (s.growable) most[0] = H5S_UNLIMITED;
+    hid_t space = H5Screate_simple(static_cast<int>(most.size()), s.image_shape.data(), most.data());
     hid_t set = H5Dcreate2(file, s.images_name.c_str(), s.image_type, space, H5P_DEFAULT, list, H5P_DEFAULT);
     ASSERT_GE(set, 0);
     if (s.rows_written == HSIZE_UNDEF) {
@@ -92,7 +97,7 @@ inline void write_file(const std::string& path, const FileSpec& s) {
     hid_t space = H5Screate_simple(1, &count, nullptr);
     hid_t set =
         H5Dcreate2(file, s.labels_name.c_str(), s.label_type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    ASSERT_TRUE(count == 0 ||
+    ASSERT_TRUE(count == 0 || !s.labels_written ||
                 H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, labels.data()) >= 0);
     H5Dclose(set), H5Sclose(space);
   }
@@ -118,6 +123,12 @@ inline std::vector<uint8_t> file_bytes(const std::string& path) {
 inline void write_bytes(const std::string& path, const std::vector<uint8_t>& bytes) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+inline void remove_attribute(const std::string& path, const char* name) {
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  EXPECT_GE(H5Adelete(file, name), 0);
+  H5Fclose(file);
 }
 
 /// What `work` throws, which must be a UserError; "" and a failed test when it throws nothing.

@@ -48,6 +48,12 @@ TEST(StepLine, KeepsItsColumnsWhateverTheValues) {
             "(data 42% comm  3%)  mem 512 MiB  eta 02:00:00");
 }
 
+TEST(StepLine, OfARunThatOnlyTimeEndsHasNoTotal) {
+  StepMetrics m = example();
+  m.steps = 0;
+  EXPECT_THAT(step_line(m, "img", false), testing::StartsWith("step    120  epoch  0.10  loss"));
+}
+
 TEST(StepLine, ColourChangesNoCharacter) {
   std::string colored = step_line(example(), "img", true), plain;
   EXPECT_THAT(colored, HasSubstr("\033[1m0.4312\033[0m"));
@@ -160,6 +166,10 @@ TEST(Header, ShowsJobWorldModelBatchAndMemory) {
 
 TEST(Header, OfALargeWorldShowsFirstAndLastRanks) {
   Header h = small_header();
+  h.minutes = 1.5;
+  EXPECT_THAT(header(h, false), HasSubstr("  run           938 steps, at most 1.5 min\n"));
+  h.steps = 0;
+  EXPECT_THAT(header(h, false), HasSubstr("  run           1.5 min\n"));
   h.world.clear();
   for (int rank = 0; rank < 64; ++rank) h.world.push_back({rank, "n", "cpu", "0", 1});
   std::string text = header(h, false);

@@ -1,5 +1,9 @@
 #include "monitor/run_directory.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -60,6 +64,37 @@ TEST_F(RunDirectoryTest, OneThatHoldsARunIsRefusedUnlessResuming) {
                 HasSubstr("in use"));
     fs::remove_all(dir_ / "other");
   }
+}
+
+TEST_F(RunDirectoryTest, OneThatARunIsWritingToIsRefusedAlsoWhenResuming) {
+  const fs::path path = dir_ / "mine";
+  std::optional<RunDirectory> first = RunDirectory::claim(path, false);
+  first->keep();
+  EXPECT_EQ(first->lock_failure(), "");
+  for (bool resuming : {false, true}) {
+    const UserError e = error_of([&] { RunDirectory::claim(path, resuming); });
+    EXPECT_EQ(e.headline(), "run.dir '" + path.string() + "' is in use");
+    EXPECT_THAT(e.why(), HasSubstr("process '" + std::to_string(getpid()) + "' on '"));
+  }
+  RunDirectory moved = std::move(*first);
+  first.reset();
+  EXPECT_THAT(error_of([&] { RunDirectory::claim(path, true); }).headline(), HasSubstr("in use"));
+  RunDirectory(std::move(moved)).keep();
+  EXPECT_EQ(RunDirectory::claim(path, true).path(), path);
+  EXPECT_EQ(std::distance(fs::directory_iterator(path), fs::directory_iterator()), 1);  // the lock's file is gone
+}
+
+TEST_F(RunDirectoryTest, ALockThatADeadProcessLeftIsTaken) {
+  const fs::path path = dir_ / "mine";
+  if (const pid_t child = fork(); child == 0) {
+    RunDirectory run = RunDirectory::claim(path, false);
+    run.keep();
+    _exit(0);
+  } else {
+    waitpid(child, nullptr, 0);
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(path), fs::directory_iterator()), 2);
+  EXPECT_EQ(RunDirectory::claim(path, true).path(), path);
 }
 
 TEST_F(RunDirectoryTest, AnExistingDirectoryWithoutARunIsTaken) {
