@@ -84,7 +84,8 @@ void Check::limits() {
     refuse("training would never end: " + said("train.epochs") +
            ", train.steps and train.minutes are all '0'; set one of them");
   if (in_.job.data.eval.empty() && !in_.built_in)
-    for (const char* key : {"train.eval_every", "train.eval_every_steps"}) warn_unused(key, "data.eval is not set");
+    for (const char* key : {"train.eval_every", "train.eval_every_steps"})
+      warn_unused(key, "data.eval is not set");
 }
 
 void Check::optimizer() {
@@ -155,7 +156,9 @@ void Check::checkpoints() {
     refuse(said("checkpoint.best") + " needs evaluations, but data.eval is not set");
   if (in_.command == "train") return;
   if (c.resume == "never" && in_.job.model.weights.empty())
-    refuse("'evaluate' needs parameters: give --resume auto, --resume PATH (a checkpoint or run) or --model.weights FILE");
+    refuse(
+        "'evaluate' needs parameters: give --resume auto, --resume PATH (a checkpoint or run) or "
+        "--model.weights FILE");
 }
 
 }  // namespace

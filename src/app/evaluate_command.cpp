@@ -21,7 +21,8 @@ namespace {
 fs::path weights_file(const std::string& found, const Job& job) {
   if (!found.empty()) return fs::path(found) / checkpoint::kModelFile;
   if (!job.model.weights.empty()) return job.model.weights;
-  throw UserError("no checkpoint to evaluate", "--resume 'auto' finds no whole one in run.dir, or in the job's newest run",
+  throw UserError("no checkpoint to evaluate",
+                  "--resume 'auto' finds no whole one in run.dir, or in the job's newest run",
                   "give --run.dir, --resume PATH or --model.weights FILE");
 }
 
@@ -30,14 +31,16 @@ int64_t classes_of(const checkpoint::SafetensorsFile& weights, const std::string
   const checkpoint::TensorView* classifier = weights.find(models::find(model).classifier + ".weight");
   if (classifier && classifier->shape.rank() > 0) return classifier->shape[0];
   throw UserError(fmt::format("'{}' are no weights of model '{}'", weights.path().string(), model),
-                  fmt::format("they hold no '{}.weight'", models::find(model).classifier), "set model.name to the model that was trained");
+                  fmt::format("they hold no '{}.weight'", models::find(model).classifier),
+                  "set model.name to the model that was trained");
 }
 
 // A checkpoint's averaged weights, where it has any, are what training evaluates too. Returns what it took.
 std::string load(const std::string& found, const checkpoint::SafetensorsFile& weights, device::Store& store) {
   train::load_weights(weights, store);
   if (found.empty()) return weights.path().string();
-  const bool averaged = train::load_average(checkpoint::SafetensorsFile(fs::path(found) / checkpoint::kOptimizerFile), store);
+  const bool averaged =
+      train::load_average(checkpoint::SafetensorsFile(fs::path(found) / checkpoint::kOptimizerFile), store);
   return found + (averaged ? " (averaged weights)" : "");
 }
 
@@ -62,7 +65,8 @@ int evaluate_command(comm::World& world, const Invocation& invocation) {
     const int64_t classes = classes_of(weights, job.model.name);
     require_classes(*data.eval, classes, "the model");
     device = device::make_cpu_device(placement.threads);
-    replica = make_replica(*device, job, model_for(job, *data.eval, classes, false), std::min(micro, data.eval->num_samples()));
+    replica = make_replica(*device, job, model_for(job, *data.eval, classes, false),
+                           std::min(micro, data.eval->num_samples()));
     measured = load(found, weights, replica->store());
     loader = evaluation_loader(world, job, *data.eval, *replica, micro);
   });

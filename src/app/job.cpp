@@ -122,7 +122,8 @@ void Parser::job_file(const std::string& quickstart) {
   const std::string& path = invocation_.job_file;
   if (path.empty()) {
     auto own_data = [](const Given& g) { return g.key == "data.train" && !g.value.empty(); };
-    invocation_.built_in = invocation_.command == "train" && std::ranges::none_of(from_environment_, own_data) &&
+    invocation_.built_in = invocation_.command == "train" &&
+                           std::ranges::none_of(from_environment_, own_data) &&
                            std::ranges::none_of(from_command_line_, own_data);
     if (!invocation_.built_in) return;
     std::istringstream in(quickstart);
@@ -280,7 +281,8 @@ std::map<std::string, std::string> values_of_ini(const std::string& ini) {
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
     const size_t equals = line.find(" =");
-    if (equals != std::string::npos) values[section + "." + line.substr(0, equals)] = line.substr(std::min(equals + 3, line.size()));
+    if (equals != std::string::npos)
+      values[section + "." + line.substr(0, equals)] = line.substr(std::min(equals + 3, line.size()));
   }
   return values;
 }

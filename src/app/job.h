@@ -43,17 +43,18 @@ struct Invocation {
   std::optional<std::string> help;  ///< set by --help: print it and leave; the job is then not checked
   Job job;
   std::string job_file;  ///< path of --job; empty without
-  bool built_in = false;  ///< `train` without a job or data of its own: the quickstart, whose data is still to be set
+  bool built_in =
+      false;  ///< `train` without a job or data of its own: the quickstart, whose data is still to be set
   std::map<std::string, std::string>
       origin;  ///< by key: "default", "jobs/a.ini:12", "LOCKSTEP_TRAIN_SEED", "command line"
   std::vector<std::string> warnings;  ///< settings that have no effect, one line each
 };
 
 /// Reads `trainer [COMMAND] [--job FILE.ini] [--section.key VALUE ...]`. Later sources win: defaults, job
-/// file, environment (LOCKSTEP_SECTION_KEY), command line. Where `train` is given neither --job nor data.train,
-/// `quickstart` (INI text, may be empty) stands in for the job file. `env` is as main's third argument: NAME=VALUE
-/// strings, then null; it may be null itself. Input paths come out absolute. Throws one UserError that lists every
-/// problem and where it is.
+/// file, environment (LOCKSTEP_SECTION_KEY), command line. Where `train` is given neither --job nor
+/// data.train, `quickstart` (INI text, may be empty) stands in for the job file. `env` is as main's third
+/// argument: NAME=VALUE strings, then null; it may be null itself. Input paths come out absolute. Throws one
+/// UserError that lists every problem and where it is.
 Invocation parse(int argc, const char* const* argv, const char* const* env,
                  const std::string& quickstart = "");
 
@@ -72,8 +73,8 @@ std::string to_ini(const Job& job);
 std::map<std::string, std::string> values_of_ini(const std::string& ini);
 
 /// Equal on all ranks of one run. Leaves out what cannot change the result and may differ between hosts:
-/// sections run, log and device, the loader's threads and prefetch, the timeout, and where the data files lie (their
-/// contents are compared instead).
+/// sections run, log and device, the loader's threads and prefetch, the timeout, and where the data files lie
+/// (their contents are compared instead).
 uint64_t job_hash(const Job& job);
 
 }  // namespace lockstep::app

@@ -65,12 +65,12 @@ Table train(train::TrainOptions& t) {
 }
 
 Table batch(train::BatchOptions& b) {
-  return {
-      number("batch.micro", "samples", b.micro, from_to(0, kMostSamples),
-             "of a shard, one forward and backward of one device; 0: worked out"),
-      number("batch.global", "samples", b.global, from_to(0, 1000 * kMostSamples), "of a step over all devices; 0: worked out"),
-      number("batch.accumulation", "shards", b.accumulation, from_to(0, kMostSamples),
-             "of a step on each device; 0: worked out")};
+  return {number("batch.micro", "samples", b.micro, from_to(0, kMostSamples),
+                 "of a shard, one forward and backward of one device; 0: worked out"),
+          number("batch.global", "samples", b.global, from_to(0, 1000 * kMostSamples),
+                 "of a step over all devices; 0: worked out"),
+          number("batch.accumulation", "shards", b.accumulation, from_to(0, kMostSamples),
+                 "of a step on each device; 0: worked out")};
 }
 
 Table optim(train::OptimOptions& o) {
@@ -147,7 +147,8 @@ Table checkpoint(train::CheckpointOptions& c) {
   resume.input_path = true;
   return {number("checkpoint.every", "steps", c.every, from_to(0, kMostSteps),
                  "between checkpoints; 0: at the end and on a stop signal only"),
-          number("checkpoint.keep", "N", c.keep, from_to(1, kMostSteps), "newest checkpoints kept, besides the best"),
+          number("checkpoint.keep", "N", c.keep, from_to(1, kMostSteps),
+                 "newest checkpoints kept, besides the best"),
           resume,
           word("checkpoint.best", c.best, {"none", "top1", "top5", "loss"},
                "evaluation metric whose best checkpoint is kept")};
@@ -160,10 +161,10 @@ Table run(train::RunOptions& r) {
 }
 
 Table log(train::LogOptions& l) {
-  return {
-      local(number("log.every", "steps", l.every, from_to(1, kMostSteps), "between console lines and metrics records")),
-      local(word("log.color", l.color, {"auto", "always", "never"},
-                 "auto: on a terminal, unless NO_COLOR is set"))};
+  return {local(number("log.every", "steps", l.every, from_to(1, kMostSteps),
+                       "between console lines and metrics records")),
+          local(word("log.color", l.color, {"auto", "always", "never"},
+                     "auto: on a terminal, unless NO_COLOR is set"))};
 }
 
 Table device(train::DeviceOptions& d) {
@@ -196,7 +197,8 @@ std::vector<std::pair<std::string, std::string>> short_forms() {
 }
 
 bool Command::reads(const Option& option) const {
-  return std::ranges::any_of(options, [&](const std::string& o) { return o == option.section() || o == option.key; });
+  return std::ranges::any_of(options,
+                             [&](const std::string& o) { return o == option.section() || o == option.key; });
 }
 
 std::vector<Command> commands() {
@@ -206,9 +208,9 @@ std::vector<Command> commands() {
             "device"}},
           {"evaluate",
            "measure a checkpoint on data.eval, every sample exactly once",
-           {"model", "data.eval", "data.threads", "data.prefetch", "data.size", "data.resize", "data.mean", "data.std",
-            "train.label_smoothing", "batch.micro", "parallel.timeout", "checkpoint.resume", "run.dir", "log.color",
-            "device"}}};
+           {"model", "data.eval", "data.threads", "data.prefetch", "data.size", "data.resize", "data.mean",
+            "data.std", "train.label_smoothing", "batch.micro", "parallel.timeout", "checkpoint.resume",
+            "run.dir", "log.color", "device"}}};
 }
 
 }  // namespace lockstep::app

@@ -51,7 +51,8 @@ void generate(const Pair& to) {
 std::string built_in_job() {
   std::string ini = kQuickstartIni;
   for (const char* line : {"\ntrain = ", "\neval = "})
-    if (const size_t at = ini.find(line); at != std::string::npos) ini.erase(at + 1, ini.find('\n', at + 1) - at - 1);
+    if (const size_t at = ini.find(line); at != std::string::npos)
+      ini.erase(at + 1, ini.find('\n', at + 1) - at - 1);
   return ini;
 }
 

@@ -11,9 +11,9 @@ namespace lockstep::app {
 /// jobs/fashion_mnist.ini without its data, for parse().
 std::string built_in_job();
 
-/// Gives a built-in job its data, and says which: Fashion-MNIST where it is packed, else a small generated image set, which
-/// is written once, by one rank of a host, in the cache folder. Leaves data.eval alone where it is set. Any other job stays
-/// as it is. All ranks together.
+/// Gives a built-in job its data, and says which: Fashion-MNIST where it is packed, else a small generated
+/// image set, which is written once, by one rank of a host, in the cache folder. Leaves data.eval alone where
+/// it is set. Any other job stays as it is. All ranks together.
 void give_built_in_data(comm::World& world, Invocation& invocation);
 
 }  // namespace lockstep::app

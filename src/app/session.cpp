@@ -40,17 +40,21 @@ std::string text_of(const cpu_set_t& set) {
 
 void refuse_mismatch(const data::ClassificationSet& train, const data::ClassificationSet& eval) {
   if (train.image() != eval.image()) {
-    auto text = [](const data::ImageShape& i) { return fmt::format("[{}, {}, {}]", i.height, i.width, i.channels); };
+    auto text = [](const data::ImageShape& i) {
+      return fmt::format("[{}, {}, {}]", i.height, i.width, i.channels);
+    };
     throw UserError(fmt::format("'{}' and '{}' hold images of different shapes", train.path(), eval.path()),
-                    fmt::format("images [H, W, C] are '{}' in data.train and '{}' in data.eval", text(train.image()),
-                                text(eval.image())),
+                    fmt::format("images [H, W, C] are '{}' in data.train and '{}' in data.eval",
+                                text(train.image()), text(eval.image())),
                     "give files that were packed alike");
   }
   require_classes(eval, train.num_classes(), "data.train");
 }
 
-// The hash of this rank's file. One that stores none is read, by one rank a host, while the others stay in touch.
-std::string content_hash(comm::World& world, const std::string& key, const std::optional<data::ClassificationSet>& set) {
+// The hash of this rank's file. One that stores none is read, by one rank a host, while the others stay in
+// touch.
+std::string content_hash(comm::World& world, const std::string& key,
+                         const std::optional<data::ClassificationSet>& set) {
   const bool unknown = set && !set->has_stored_hash();
   const std::vector<std::string> files = world.all_gather(unknown ? world.host() + ":" + set->path() : "");
   const auto reader = std::ranges::find(files, files[world.rank()]) - files.begin();
@@ -61,7 +65,9 @@ std::string content_hash(comm::World& world, const std::string& key, const std::
       Progress progress("hashing " + key, static_cast<uint64_t>(set->num_samples()), "samples");
       return set->content_hash([&](uint64_t rows) { progress.advance(rows); });
     });
-  const auto working = [&] { return hash.valid() && hash.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready; };
+  const auto working = [&] {
+    return hash.valid() && hash.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready;
+  };
   while (world.any(working())) {
   }
   std::string mine;
@@ -79,16 +85,18 @@ std::string channels_text(const std::vector<float>& given, const std::vector<flo
   return fmt::format("{}", fmt::join(given.empty() ? of_the_set : given, ","));
 }
 
-void add_facts(comm::World& world, const Job& job, const std::string& key, const std::optional<data::ClassificationSet>& set,
-               bool shuffled, std::map<std::string, std::string>& facts) {
+void add_facts(comm::World& world, const Job& job, const std::string& key,
+               const std::optional<data::ClassificationSet>& set, bool shuffled,
+               std::map<std::string, std::string>& facts) {
   const std::string hash = content_hash(world, key, set);
   if (!set) return;
   facts[key] = "xxh3 " + hash;
   facts[key + ".mean"] = channels_text(job.transforms.mean, set->mean());
   facts[key + ".std"] = channels_text(job.transforms.std, set->std());
   if (!shuffled) return;
-  facts[key + ".order"] =
-      set->chunk_rows() > 0 ? fmt::format("by chunks of {} rows, {} at a time", set->chunk_rows(), set->window_chunks()) : "by row";
+  facts[key + ".order"] = set->chunk_rows() > 0 ? fmt::format("by chunks of {} rows, {} at a time",
+                                                              set->chunk_rows(), set->window_chunks())
+                                                : "by row";
 }
 
 void agree(comm::World& world, const std::string& what, const std::string& value, const std::string& todo) {
@@ -99,8 +107,8 @@ void agree(comm::World& world, const std::string& what, const std::string& value
   int usual = 0;
   while (std::ranges::find(differing, usual) != differing.end()) ++usual;
   const UserError error("ranks disagree on " + what,
-                        fmt::format("{}: '{}'; {}: '{}'", world.name_of(usual), all[usual], comm::text_of_ranks(differing),
-                                    all[other]),
+                        fmt::format("{}: '{}'; {}: '{}'", world.name_of(usual), all[usual],
+                                    comm::text_of_ranks(differing), all[other]),
                         todo);
   world.all_agree_ok(&error);
 }
@@ -118,7 +126,8 @@ void require_same_job(comm::World& world, const Invocation& invocation) {
   if (world.agree("the job", job_hash(invocation.job)).empty()) return;
   Job job = invocation.job;
   for (const Option& o : options(job))
-    if (o.identity) agree(world, o.key, o.get(), "start every rank with the same options, job file and environment");
+    if (o.identity)
+      agree(world, o.key, o.get(), "start every rank with the same options, job file and environment");
 }
 
 std::string job_name(const Invocation& invocation) {
@@ -147,8 +156,10 @@ std::string find_checkpoint(comm::World& world, const Invocation& invocation, mo
     checkpoint::Latest latest = checkpoint::find_latest(checkpoints);
     for (const checkpoint::Damaged& d : latest.damaged)
       console.print(monitor::warning(
-          fmt::format("checkpoint '{}' is damaged and passed over\n  {}", d.path.string(), d.why), console.color()));
-    if (latest.checkpoint || resume != "auto") found = checkpoint::require(std::move(latest), checkpoints).path;
+          fmt::format("checkpoint '{}' is damaged and passed over\n  {}", d.path.string(), d.why),
+          console.color()));
+    if (latest.checkpoint || resume != "auto")
+      found = checkpoint::require(std::move(latest), checkpoints).path;
   });
   return world.broadcast(found);
 }
@@ -169,25 +180,29 @@ Placement place(comm::World& world, int wanted_threads) {
   sched_getaffinity(0, sizeof mask, &mask);
   const std::vector<cpu_set_t> masks = world.all_gather_values(mask);
   int sharing = 0;
-  for (int r = 0; r < world.size(); ++r) sharing += world.hosts()[r] == world.host() && CPU_EQUAL(&masks[r], &mask);
+  for (int r = 0; r < world.size(); ++r)
+    sharing += world.hosts()[r] == world.host() && CPU_EQUAL(&masks[r], &mask);
 
   Placement placement;
   const int cores = std::max(1, CPU_COUNT(&mask));
   placement.threads = wanted_threads > 0 ? wanted_threads : std::max(1, cores / sharing);
   const std::vector<int> threads = world.all_gather_values(placement.threads);
   for (int r = 0; r < world.size(); ++r)
-    placement.rows.push_back({.rank = r, .host = world.hosts()[r], .cores = text_of(masks[r]), .threads = threads[r]});
+    placement.rows.push_back(
+        {.rank = r, .host = world.hosts()[r], .cores = text_of(masks[r]), .threads = threads[r]});
 
   const int on_host = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   if (cores == 1 && wanted_threads == 0 && on_host > world.local_size())
     placement.warnings.push_back(
-        fmt::format("rank '{}' on '{}' is bound to one core ('{}') and '{}' of '{}' are free\n  mpirun binds each rank to a "
+        fmt::format("rank '{}' on '{}' is bound to one core ('{}') and '{}' of '{}' are free\n  mpirun binds "
+                    "each rank to a "
                     "core by default\n  use mpirun --bind-to none, or --map-by slot:PE={}",
                     world.rank(), world.host(), text_of(mask), on_host - world.local_size(), on_host,
                     on_host / world.local_size()));
   if (std::ranges::adjacent_find(threads, std::not_equal_to<>()) != threads.end())
     placement.warnings.push_back(
-        "ranks have different numbers of threads\n  results keep their bits only with equal threads a device\n  set "
+        "ranks have different numbers of threads\n  results keep their bits only with equal threads a "
+        "device\n  set "
         "device.threads");
   return placement;
 }
@@ -212,7 +227,8 @@ void require_classes(const data::ClassificationSet& eval, int64_t classes, const
                   "give data of the same classes; 'datatool info FILE' lists them");
 }
 
-models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, int64_t classes, bool train) {
+models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, int64_t classes,
+                               bool train) {
   const Shape sample = data::output_shape(job.transforms, set.image(), train);
   models::ModelOptions options;
   options.name = job.model.name;
@@ -224,16 +240,17 @@ models::ModelOptions model_for(const Job& job, const data::ClassificationSet& se
   return models::resolve(options);
 }
 
-std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& job, const models::ModelOptions& model,
-                                             int64_t micro_batch) {
+std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& job,
+                                             const models::ModelOptions& model, int64_t micro_batch) {
   nn::SoftmaxCrossEntropy loss;
   loss.label_smoothing = job.train.label_smoothing;
   auto build = [model, loss](int64_t samples) { return models::build(model, samples, loss); };
   return std::make_unique<train::Replica>(device, build, micro_batch);
 }
 
-std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job, const data::ClassificationSet& set,
-                                                train::Replica& replica, int64_t micro_batch) {
+std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job,
+                                                const data::ClassificationSet& set, train::Replica& replica,
+                                                int64_t micro_batch) {
   const int64_t micro = std::min(micro_batch, set.num_samples());
   const data::LoaderOptions share =
       train::evaluation_share(micro, world.rank(), world.size(), job.data.threads, job.data.prefetch);
@@ -246,9 +263,10 @@ std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& j
 
 void require_agreement(comm::World& world, const DataSets& data, train::Replica& replica) {
   if (world.size() == 1) return;
-  for (const char* key : {"data.train", "data.train.order", "data.train.mean", "data.train.std", "data.eval", "data.eval.mean",
-                          "data.eval.std"})
-    agree(world, key, data.facts.contains(key) ? data.facts.at(key) : "none", "give every rank the same file");
+  for (const char* key : {"data.train", "data.train.order", "data.train.mean", "data.train.std", "data.eval",
+                          "data.eval.mean", "data.eval.std"})
+    agree(world, key, data.facts.contains(key) ? data.facts.at(key) : "none",
+          "give every rank the same file");
 
   // All parameters at once; one by one only to say which.
   device::Store& store = replica.store();
@@ -262,10 +280,12 @@ void require_agreement(comm::World& world, const DataSets& data, train::Replica&
   for (const device::ParameterSlot& p : store.parameters()) all += describe(p) + "\n";
   if (world.agree("all parameters", all).empty()) return;
   const auto counts = world.all_gather_values(static_cast<int64_t>(store.parameters().size()));
-  agree(world, "the number of parameters", std::to_string(store.parameters().size()), "start the same job on every rank");
+  agree(world, "the number of parameters", std::to_string(store.parameters().size()),
+        "start the same job on every rank");
   for (int64_t i = 0; i < std::ranges::min(counts); ++i)
     agree(world, "parameter '" + store.parameters()[i].name + "'", describe(store.parameters()[i]),
-          "different layouts come from different processors or libraries: use hosts of one kind; different hashes from "
+          "different layouts come from different processors or libraries: use hosts of one kind; different "
+          "hashes from "
           "different starting weights");
 }
 

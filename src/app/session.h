@@ -20,27 +20,28 @@
 
 namespace lockstep::app {
 
-/// Throws AgreedExit on all ranks unless they run the same build, command and job; the message names the first option that
-/// differs, the ranks and both values.
+/// Throws AgreedExit on all ranks unless they run the same build, command and job; the message names the
+/// first option that differs, the ranks and both values.
 void require_same_job(comm::World& world, const Invocation& invocation);
 
 /// What runs/NAME-NNNN are called: the job file's name, "quickstart" for the built-in job, else the model's.
 std::string job_name(const Invocation& invocation);
 /// The run that `--resume auto` means: run.dir, or the job's newest under runs/; empty where there is none.
 std::filesystem::path newest_run(const Invocation& invocation);
-/// Path of the checkpoint that checkpoint.resume names; empty for `never`, and where `auto` finds none. Rank 0 looks and
-/// verifies, and names damaged ones that it passes over on `console`; all ranks take its answer.
+/// Path of the checkpoint that checkpoint.resume names; empty for `never`, and where `auto` finds none. Rank
+/// 0 looks and verifies, and names damaged ones that it passes over on `console`; all ranks take its answer.
 std::string find_checkpoint(comm::World& world, const Invocation& invocation, monitor::Console& console);
 
 monitor::ColorMode color_mode(const Job& job);
 
 /// Where each rank computes.
 struct Placement {
-  int threads = 1;  ///< of this rank's device
+  int threads = 1;                      ///< of this rank's device
   std::vector<monitor::WorldRow> rows;  ///< without the device
   std::vector<std::string> warnings;
 };
-/// Threads come from the affinity mask, shared evenly among the ranks of a host that have the same one. All ranks together.
+/// Threads come from the affinity mask, shared evenly among the ranks of a host that have the same one. All
+/// ranks together.
 Placement place(comm::World& world, int wanted_threads);
 
 /// The data sets of a job, opened and checked against each other.
@@ -49,24 +50,26 @@ struct DataSets {
   /// What of them a run is a function of, by name: contents, order in which they are read, normalisation.
   std::map<std::string, std::string> facts;
 };
-/// Opens what the job names; for evaluation, data.eval only. A file that stores no hash is read once a host for it. Throws
-/// UserError; all ranks together.
+/// Opens what the job names; for evaluation, data.eval only. A file that stores no hash is read once a host
+/// for it. Throws UserError; all ranks together.
 DataSets open_data(comm::World& world, const Job& job, bool train);
 
 /// The model for the data: image size comes from `set` through the transforms.
-models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, int64_t classes, bool train);
+models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, int64_t classes,
+                               bool train);
 /// Throws UserError unless a model of so many classes, which `owner` has, can be measured on `eval`.
 void require_classes(const data::ClassificationSet& eval, int64_t classes, const std::string& owner);
 
-std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& job, const models::ModelOptions& model,
-                                             int64_t micro_batch);
+std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& job,
+                                             const models::ModelOptions& model, int64_t micro_batch);
 
 /// The loader of this rank's share of an evaluation, and its programs compiled.
-std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job, const data::ClassificationSet& set,
-                                                train::Replica& replica, int64_t micro_batch);
+std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job,
+                                                const data::ClassificationSet& set, train::Replica& replica,
+                                                int64_t micro_batch);
 
-/// Throws AgreedExit on all ranks unless they agree on the data and every parameter's name, shape, layout and value; the
-/// message names the first that differs, the ranks and both values.
+/// Throws AgreedExit on all ranks unless they agree on the data and every parameter's name, shape, layout and
+/// value; the message names the first that differs, the ranks and both values.
 void require_agreement(comm::World& world, const DataSets& data, train::Replica& replica);
 
 /// Versions of what computed, for checkpoints and summaries.

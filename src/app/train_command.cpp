@@ -42,10 +42,11 @@ class TrainCommand {
       try {
         build();
       } catch (const std::bad_alloc&) {
-        throw UserError("the model and its data do not fit into memory",
-                        fmt::format("the system gives no more for model '{}' with micro-batches of '{}' samples",
-                                    job_.model.name, plan_.micro),
-                        "lower batch.micro, or choose a smaller model");
+        throw UserError(
+            "the model and its data do not fit into memory",
+            fmt::format("the system gives no more for model '{}' with micro-batches of '{}' samples",
+                        job_.model.name, plan_.micro),
+            "lower batch.micro, or choose a smaller model");
       }
     });
     resolve();
@@ -78,27 +79,29 @@ class TrainCommand {
       const models::ModelOptions eval = model_for(job_, *data_.eval, set.num_classes(), false);
       if (eval.height != model_.height || eval.width != model_.width)
         throw UserError("training and evaluation see images of different sizes",
-                        fmt::format("training '{} x {}', evaluation '{} x {}'", model_.height, model_.width, eval.height,
-                                    eval.width),
+                        fmt::format("training '{} x {}', evaluation '{} x {}'", model_.height, model_.width,
+                                    eval.height, eval.width),
                         "set data.size, and data.resize for the evaluation's resize before its centre crop");
     }
     replica_ = make_replica(*device_, job_, model_, plan_.micro);
     const data::Order order = data::make_order(set, plan_.global, job_.train.seed, true, job_.data.drop_last);
-    train_ = std::make_unique<data::Loader>(set, order, job_.transforms,
-                                            data::LoaderOptions{.micro_batch = plan_.micro,
-                                                                .shards_per_step = plan_.shards,
-                                                                .first_shard = world_.rank() * plan_.accumulation,
-                                                                .num_shards = plan_.accumulation,
-                                                                .threads = job_.data.threads,
-                                                                .prefetch = job_.data.prefetch,
-                                                                .train = true});
+    train_ =
+        std::make_unique<data::Loader>(set, order, job_.transforms,
+                                       data::LoaderOptions{.micro_batch = plan_.micro,
+                                                           .shards_per_step = plan_.shards,
+                                                           .first_shard = world_.rank() * plan_.accumulation,
+                                                           .num_shards = plan_.accumulation,
+                                                           .threads = job_.data.threads,
+                                                           .prefetch = job_.data.prefetch,
+                                                           .train = true});
     train::check(job_.schedule, job_.optim.lr, train::total_steps(job_.train, order.batches_per_epoch()),
                  order.batches_per_epoch());
     if (order.num_samples >= plan_.micro) replica_->program(device::Mode::train, plan_.micro);
     const int64_t tail = order.num_samples % plan_.micro;
     if (tail > 0 && !job_.data.drop_last) replica_->program(device::Mode::train, tail);
     if (data_.eval) eval_ = evaluation_loader(world_, job_, *data_.eval, *replica_, plan_.micro);
-    optimizer_ = std::make_unique<train::Optimizer>(*device_, replica_->store(), job_.optim, job_.train.ema_decay);
+    optimizer_ =
+        std::make_unique<train::Optimizer>(*device_, replica_->store(), job_.optim, job_.train.ema_decay);
   }
 
   // What was left to the trainer to choose, so that whoever reads the job later need not guess.
@@ -134,7 +137,8 @@ class TrainCommand {
     device::Store& store = replica_->store();
     if (resumed_from_.empty()) {
       store.initialize(job_.train.seed);
-      if (!job_.model.weights.empty()) train::load_weights(checkpoint::SafetensorsFile(job_.model.weights), store);
+      if (!job_.model.weights.empty())
+        train::load_weights(checkpoint::SafetensorsFile(job_.model.weights), store);
       store.refresh_copies();
       optimizer_->reset_average();
       return;
@@ -149,10 +153,11 @@ class TrainCommand {
   void require_same_run(const checkpoint::State& s) {
     auto same = [&](const std::string& what, const std::string& then, const std::string& now) {
       if (then != now)
-        throw UserError(fmt::format("checkpoint '{}' belongs to another run: {} differs", resumed_from_, what),
-                        fmt::format("it was '{}' then and is '{}' now", then, now),
-                        "resume with the job that wrote it, or start from its weights: --model.weights " + resumed_from_ +
-                            "/model.safetensors");
+        throw UserError(
+            fmt::format("checkpoint '{}' belongs to another run: {} differs", resumed_from_, what),
+            fmt::format("it was '{}' then and is '{}' now", then, now),
+            "resume with the job that wrote it, or start from its weights: --model.weights " + resumed_from_ +
+                "/model.safetensors");
     };
     same("train.seed", std::to_string(s.seed), std::to_string(job_.train.seed));
     same("batch.micro", std::to_string(s.micro_batch), std::to_string(plan_.micro));
@@ -160,13 +165,15 @@ class TrainCommand {
     for (const char* key : {"data.train", "data.train.order", "data.train.mean", "data.train.std"})
       if (s.data.contains(key)) same(key, s.data.at(key), data_.facts.at(key));
     std::map<std::string, std::string> then = values_of_ini(s.job);
-    if (then.contains("data.drop_last")) same("data.drop_last", then["data.drop_last"], job_.data.drop_last ? "true" : "false");
+    if (then.contains("data.drop_last"))
+      same("data.drop_last", then["data.drop_last"], job_.data.drop_last ? "true" : "false");
 
     std::string changes;
     Job now = job_;
     for (const Option& o : options(now)) {
       const bool matters = o.identity || o.key == "device.threads";
-      const bool elsewhere = o.section() == "batch" || o.section() == "checkpoint" || o.key == "model.weights";
+      const bool elsewhere =
+          o.section() == "batch" || o.section() == "checkpoint" || o.key == "model.weights";
       if (matters && !elsewhere && then.contains(o.key) && then[o.key] != o.get())
         changes += fmt::format("\n  {} was '{}' and is '{}'", o.key, then[o.key], o.get());
     }
@@ -174,8 +181,9 @@ class TrainCommand {
       if (key.starts_with("data.eval") && data_.facts.contains(key) && data_.facts.at(key) != value)
         changes += fmt::format("\n  {} was '{}' and is '{}'", key, value, data_.facts.at(key));
     if (!changes.empty())
-      warnings_.push_back("the job has changed since its checkpoint: the bits will not be those of one uninterrupted run" +
-                          changes);
+      warnings_.push_back(
+          "the job has changed since its checkpoint: the bits will not be those of one uninterrupted run" +
+          changes);
   }
 
   void claim_directory() {
@@ -191,10 +199,12 @@ class TrainCommand {
                                         directory_->path().string(), directory_->lock_failure()));
       const size_t state = replica_->store().values().size_bytes() + optimizer_->bytes();
       directory_->probe(2 * state + (1 << 20));
-      log_ = std::make_unique<monitor::MetricsLog>(directory_->path() / monitor::kMetricsFile, position_.step);
+      log_ =
+          std::make_unique<monitor::MetricsLog>(directory_->path() / monitor::kMetricsFile, position_.step);
       saver_ = std::make_unique<checkpoint::Saver>(
           checkpoint::SaverOptions{directory_->path() / monitor::kCheckpoints,
-                                   {static_cast<int>(job_.checkpoint.keep), job_.checkpoint.best == "none" ? "" : job_.checkpoint.best},
+                                   {static_cast<int>(job_.checkpoint.keep),
+                                    job_.checkpoint.best == "none" ? "" : job_.checkpoint.best},
                                    {}});
       directory_->keep();
     });
@@ -203,7 +213,8 @@ class TrainCommand {
   // Whether the checkpoint to go on from is one of this run's own.
   bool goes_on_in(const fs::path& dir) const {
     std::error_code ignored;
-    return !resumed_from_.empty() && fs::equivalent(fs::path(resumed_from_).parent_path(), dir / monitor::kCheckpoints, ignored);
+    return !resumed_from_.empty() &&
+           fs::equivalent(fs::path(resumed_from_).parent_path(), dir / monitor::kCheckpoints, ignored);
   }
 
   monitor::Header header() const {
@@ -224,12 +235,9 @@ class TrainCommand {
     h.steps = train::total_steps(job_.train, h.steps_per_epoch);
     h.minutes = job_.train.minutes;
     device::Store& store = replica_->store();
-    h.memory = {{"parameters", store.values().size_bytes()},
-                {"gradients", store.gradients().size_bytes()},
-                {"optimizer", optimizer_->bytes()},
-                {"accumulation", step_->bytes()},
-                {"copies of weights", store.copy_bytes()},
-                {"activations", replica_->memory().arena},
+    h.memory = {{"parameters", store.values().size_bytes()}, {"gradients", store.gradients().size_bytes()},
+                {"optimizer", optimizer_->bytes()},          {"accumulation", step_->bytes()},
+                {"copies of weights", store.copy_bytes()},   {"activations", replica_->memory().arena},
                 {"loader", train_->memory().size()}};
     return h;
   }
@@ -255,17 +263,18 @@ class TrainCommand {
     if (root()) {
       if (plan_.world_dependent)
         warnings_.emplace_back(
-            "batch.global follows the number of devices\n  another number of devices gives another result\n  set batch.global");
+            "batch.global follows the number of devices\n  another number of devices gives another result\n  "
+            "set batch.global");
       for (const auto* warnings : {&in_.warnings, &placement_.warnings, &warnings_})
         for (const std::string& w : *warnings) console_.print(monitor::warning(w, console_.color()));
       console_.print(monitor::header(header(), console_.color()));
     }
-    train::LoopOptions options{job_.train, job_.optim.lr, job_.schedule, job_.checkpoint, job_.log.every, "img",
-                               checkpoint_state()};
+    train::LoopOptions options{job_.train,     job_.optim.lr, job_.schedule,     job_.checkpoint,
+                               job_.log.every, "img",         checkpoint_state()};
     if (world_.any(root() && goes_on_in(directory_->path()))) options.saved_step = position_.step;
-    const train::LoopParts parts{world_,      *replica_,    *optimizer_, *step_,
-                                 *train_,     eval_.get(),  saver_.get(), root() ? &console_ : nullptr,
-                                 log_.get(),  signals_};
+    const train::LoopParts parts{world_,     *replica_,   *optimizer_,  *step_,
+                                 *train_,    eval_.get(), saver_.get(), root() ? &console_ : nullptr,
+                                 log_.get(), signals_};
     const train::LoopResult result = train::run_loop(parts, options, position_);
     const uint64_t peak = monitor::peak_host_bytes();
     uint64_t peak_all = 0;
@@ -288,7 +297,8 @@ class TrainCommand {
     s.hosts.erase(std::unique(s.hosts.begin(), s.hosts.end()), s.hosts.end());
     s.steps = r.position.step;
     const double batches = static_cast<double>(train_->order().batches_per_epoch());
-    s.epochs = static_cast<double>(r.position.cursor.epoch) + static_cast<double>(r.position.cursor.batch) / batches;
+    s.epochs =
+        static_cast<double>(r.position.cursor.epoch) + static_cast<double>(r.position.cursor.batch) / batches;
     s.samples = r.position.samples;
     s.train_loss = r.position.train_loss;
     s.eval = r.position.eval;
@@ -303,22 +313,26 @@ class TrainCommand {
     s.resumed_from = resumed_from_;
     const fs::path dir = directory_->path();
     // A run that was finished already keeps its summary.
-    if (r.time.steps > 0 || r.evaluated || !fs::exists(dir / monitor::kSummaryFile)) monitor::write_summary(dir / monitor::kSummaryFile, s);
-    std::vector<std::pair<std::string, std::string>> written{{"summary", (dir / monitor::kSummaryFile).string()},
-                                                             {"metrics", (dir / monitor::kMetricsFile).string()}};
-    if (const fs::path last = saver_->last_committed(); !last.empty()) written.emplace_back("checkpoint", last.string());
+    if (r.time.steps > 0 || r.evaluated || !fs::exists(dir / monitor::kSummaryFile))
+      monitor::write_summary(dir / monitor::kSummaryFile, s);
+    std::vector<std::pair<std::string, std::string>> written{
+        {"summary", (dir / monitor::kSummaryFile).string()},
+        {"metrics", (dir / monitor::kMetricsFile).string()}};
+    if (const fs::path last = saver_->last_committed(); !last.empty())
+      written.emplace_back("checkpoint", last.string());
     console_.print(monitor::final_block(s, written, console_.color()));
     if (r.stopped)
-      console_.print(fmt::format("stopped on request at step {}; go on with: --resume auto --run.dir {}", r.position.step,
-                                 dir.string()));
+      console_.print(fmt::format("stopped on request at step {}; go on with: --resume auto --run.dir {}",
+                                 r.position.step, dir.string()));
   }
 
   void require_saved(int64_t step) const {
     if (fs::exists(directory_->path() / monitor::kCheckpoints / checkpoint::step_name(step))) return;
-    throw UserError(fmt::format("the run ended at step '{}' without its last checkpoint", step),
-                    "it could not be written, as the warning above says",
-                    fmt::format("make room in '{0}', then go on from the last whole one: --resume auto --run.dir '{0}'",
-                                directory_->path().string()));
+    throw UserError(
+        fmt::format("the run ended at step '{}' without its last checkpoint", step),
+        "it could not be written, as the warning above says",
+        fmt::format("make room in '{0}', then go on from the last whole one: --resume auto --run.dir '{0}'",
+                    directory_->path().string()));
   }
 
   comm::World& world_;
@@ -346,6 +360,8 @@ class TrainCommand {
 
 }  // namespace
 
-int train_command(comm::World& world, const Invocation& invocation) { return TrainCommand(world, invocation).run(); }
+int train_command(comm::World& world, const Invocation& invocation) {
+  return TrainCommand(world, invocation).run();
+}
 
 }  // namespace lockstep::app

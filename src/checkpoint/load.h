@@ -40,8 +40,8 @@ struct Latest {
 };
 /// Changes nothing on the disk. A directory that is missing or empty gives no checkpoint.
 Latest find_latest(const std::filesystem::path& directory);
-/// The checkpoint of `latest`, which find_latest() gave for `directory`. Throws UserError when there is none, naming the
-/// damaged ones.
+/// The checkpoint of `latest`, which find_latest() gave for `directory`. Throws UserError when there is none,
+/// naming the damaged ones.
 Checkpoint require(Latest latest, const std::filesystem::path& directory);
 
 /// How a file differs from what a model expects. Lines say the name, and both shapes where they differ.

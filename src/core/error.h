@@ -7,9 +7,16 @@
 namespace lockstep {
 
 /// Process exit codes that scripts rely on (docs/jobs.md).
-enum ExitCode : int { kDone = 0, kInternalError = 1, kUserError = 2, kStoppedRequeue = 3, kClusterFailed = 4 };
+enum ExitCode : int {
+  kDone = 0,
+  kInternalError = 1,
+  kUserError = 2,
+  kStoppedRequeue = 3,
+  kClusterFailed = 4
+};
 
-/// An error for people: one line what happened, one line why, one line what to do, every value in them quoted.
+/// An error for people: one line what happened, one line why, one line what to do, every value in them
+/// quoted.
 class Error : public std::runtime_error {
  public:
   Error(std::string what, std::string why, std::string todo);

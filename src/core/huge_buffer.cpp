@@ -12,7 +12,8 @@ HugeBuffer::HugeBuffer(size_t bytes) : bytes_(bytes) {
   constexpr size_t kHuge = size_t{2} << 20;
   const bool huge = bytes >= kHuge;
   mapped_ = huge ? (bytes + kHuge - 1) / kHuge * kHuge + kHuge : bytes;
-  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  mapping_ =
+      mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
     throw std::bad_alloc();

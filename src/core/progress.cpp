@@ -42,7 +42,9 @@ void Progress::draw(bool last) {
   fmt::print(stderr, "{}{} [{}] {:3.0f}%  {} {}  {}/s  {} {}{}", terminal_ && drawn_ ? "\r" : "", what_, bar,
              fraction * 100, with_commas(static_cast<int64_t>(done_)), unit_,
              with_commas(static_cast<int64_t>(rate)), last ? "in" : "eta", human_time(last ? seconds : left),
-             terminal_ && !last ? "\033[K" : terminal_ ? "\033[K\n" : "\n");
+             terminal_ && !last ? "\033[K"
+             : terminal_        ? "\033[K\n"
+                                : "\n");
   std::fflush(stderr);
   drawn_ = true;
 }

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// One writer. On a terminal the bar is redrawn at most ten times a second; elsewhere a line is printed at most
-/// every ten seconds. Writes to standard error.
+/// One writer. On a terminal the bar is redrawn at most ten times a second; elsewhere a line is printed at
+/// most every ten seconds. Writes to standard error.
 class Progress {
  public:
   Progress(std::string what, uint64_t total, std::string unit);

@@ -1,5 +1,6 @@
 // Counter-based random numbers: a value is a function of its key alone, so no thread, rank or restart changes
-// what a sample sees. Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+// what a sample sees. Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC
+// 2011).
 #pragma once
 
 #include <array>
@@ -25,8 +26,9 @@ constexpr Philox philox(Philox counter, uint64_t seed) {
 /// What a stream of random numbers is for. Two purposes never share a counter.
 enum class Purpose : uint32_t { shuffle = 1, augment = 2, dropout = 3, init = 4, generate = 5 };
 
-/// The stream of one (seed, time, sample, purpose, operator): `time` is the step for dropout and the epoch for
-/// augmentation, `sample` is the row in the data set (up to 2^44), `op` tells apart up to 4096 users of one purpose.
+/// The stream of one (seed, time, sample, purpose, operator): `time` is the step for dropout and the epoch
+/// for augmentation, `sample` is the row in the data set (up to 2^44), `op` tells apart up to 4096 users of
+/// one purpose.
 struct RandomKey {
   uint64_t seed = 0;
   uint32_t time = 0;

@@ -17,7 +17,8 @@ std::string human_bytes(uint64_t bytes) {
   double value = static_cast<double>(bytes);
   int unit = 0;
   while (value >= 1024 && unit < 5) value /= 1024, ++unit;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.{}f} {}", value, value < 10 ? 1 : 0, units[unit]);
+  return unit == 0 ? fmt::format("{} B", bytes)
+                   : fmt::format("{:.{}f} {}", value, value < 10 ? 1 : 0, units[unit]);
 }
 
 std::string human_time(double seconds) {

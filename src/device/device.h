@@ -17,7 +17,8 @@ class Device {
 
   /// The storage of one replica of `graph` (any micro-batch of the model will do).
   virtual std::unique_ptr<Store> make_store(const nn::Graph& graph) = 0;
-  /// Compiles `graph` against `store`, which must come from the same model. All programs of a store share one arena.
+  /// Compiles `graph` against `store`, which must come from the same model. All programs of a store share one
+  /// arena.
   virtual std::unique_ptr<Program> compile(const nn::Graph& graph, Store& store, Mode mode) = 0;
 
   // One pass each over flat memory, on all the device's threads; results do not depend on how many.

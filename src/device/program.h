@@ -21,10 +21,10 @@ struct Range {
 /// Where one parameter lives in every flat allocation (values, gradients, moments, averages).
 struct ParameterSlot {
   std::string name;
-  Shape shape;           ///< PyTorch's logical layout
-  Range range;           ///< in the flat allocation; may be padded: the padding is and stays zero
+  Shape shape;  ///< PyTorch's logical layout
+  Range range;  ///< in the flat allocation; may be padded: the padding is and stays zero
   bool norm_or_bias = false;
-  std::string layout;    ///< the device's memory layout, for the agreement check
+  std::string layout;  ///< the device's memory layout, for the agreement check
 };
 
 struct BufferSlot {
@@ -33,20 +33,20 @@ struct BufferSlot {
   Range range;
 };
 
-/// What one shard adds to a step besides gradients. Summed over shards in the same tree, as floats: counts are exact
-/// up to 2^24 samples in a global batch. A sample that weighs nothing (weight 0, or the ignored label) counts in `share`
-/// alone.
+/// What one shard adds to a step besides gradients. Summed over shards in the same tree, as floats: counts
+/// are exact up to 2^24 samples in a global batch. A sample that weighs nothing (weight 0, or the ignored
+/// label) counts in `share` alone.
 struct ShardMetrics {
   float loss_sum = 0;    ///< sum of weight * loss
   float weight_sum = 0;  ///< sum of sample weights
   float samples = 0;     ///< samples that weigh anything, each counted once whatever its weight
-  float top1 = 0;        ///< of `samples`, those whose label has the largest logit; accuracy is top1 / samples
-  float top5 = 0;        ///< and those whose label is among the five largest
-  float share = 0;       ///< shard's samples / nominal micro-batch: the weight of its batch-norm statistics
+  float top1 = 0;   ///< of `samples`, those whose label has the largest logit; accuracy is top1 / samples
+  float top5 = 0;   ///< and those whose label is among the five largest
+  float share = 0;  ///< shard's samples / nominal micro-batch: the weight of its batch-norm statistics
 };
 
-/// A replica's state in flat, aligned memory, parameters in the order in which backward finishes them. Shared by all
-/// programs of the replica (training, the last partial shard, evaluation).
+/// A replica's state in flat, aligned memory, parameters in the order in which backward finishes them. Shared
+/// by all programs of the replica (training, the last partial shard, evaluation).
 class Store {
  public:
   virtual ~Store() = default;
@@ -54,8 +54,8 @@ class Store {
   virtual const std::vector<ParameterSlot>& parameters() const = 0;
   virtual const std::vector<BufferSlot>& buffers() const = 0;
 
-  virtual std::span<float> values() = 0;      ///< parameters
-  virtual std::span<float> gradients() = 0;   ///< of the last shard, or what the step made of them
+  virtual std::span<float> values() = 0;     ///< parameters
+  virtual std::span<float> gradients() = 0;  ///< of the last shard, or what the step made of them
   virtual std::span<float> buffer_values() = 0;
   /// The last shard's metrics (first) and batch-norm statistics, times its share; reduced like gradients.
   virtual std::span<float> statistics() = 0;
@@ -69,7 +69,8 @@ class Store {
   virtual void initialize(uint64_t seed) = 0;
   /// Running statistics from the reduced statistics of a step.
   virtual void update_running_statistics(std::span<const float> statistics) = 0;
-  /// Makes the copies derived from parameters (other layouts, other precisions) current. Call after every change.
+  /// Makes the copies derived from parameters (other layouts, other precisions) current. Call after every
+  /// change.
   virtual void refresh_copies() = 0;
   virtual size_t copy_bytes() const = 0;
 };
@@ -80,8 +81,9 @@ enum class Mode { train, evaluate };
 struct PassKey {
   uint64_t seed = 0;
   uint32_t step = 0;
-  float gradient_scale = 1;  ///< gradients are of gradient_scale * sum of losses: 1 / the nominal global batch
-  float share = 1;           ///< ShardMetrics::share
+  float gradient_scale =
+      1;            ///< gradients are of gradient_scale * sum of losses: 1 / the nominal global batch
+  float share = 1;  ///< ShardMetrics::share
 };
 
 /// Memory of a program, in bytes, for the plan that people see.

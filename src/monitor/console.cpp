@@ -23,7 +23,8 @@ std::string step_line(const StepMetrics& m, const std::string& unit, bool color)
   const double data = share(m.time, Phase::data), comm = share(m.time, Phase::exposed_comm);
   std::string line = fmt::format(
       "{} {:>{}}{}  {} {:5.2f}  {} {}  {} {:>7}  {} {:>5}  {:>7} {}/s  {:>6} ms ({} {})  {} {:>7}  {} {}",
-      label("step"), m.step, total.empty() ? 6 : total.size() - 1, total, label("epoch"), m.epoch, label("loss"),
+      label("step"), m.step, total.empty() ? 6 : total.size() - 1, total, label("epoch"), m.epoch,
+      label("loss"),
       styled(fmt::format("{:>6.4f}", m.loss), std::isfinite(m.loss) ? Style::title : Style::bad, color),
       label("lr"), lr_text(m.lr), label("gnorm"), fmt::format("{:.2f}", m.gradient_norm),
       with_commas(std::llround(m.samples_per_second)), unit, fmt::format("{:.1f}", m.step_ms),

@@ -108,11 +108,14 @@ void RunDirectory::lock() {
       char holder[256] = {};
       const ssize_t size = pread(fd, holder, sizeof holder - 1, 0);
       close(fd);
-      throw UserError(busy, size > 0 ? fmt::format("{} is running in it", holder) : "another process is starting in it",
-                      "wait until that run ends, stop it, or choose another '--run.dir'");
+      throw UserError(
+          busy, size > 0 ? fmt::format("{} is running in it", holder) : "another process is starting in it",
+          "wait until that run ends, stop it, or choose another '--run.dir'");
     }
-    struct stat locked {}, named {};
-    const bool same = fstat(fd, &locked) == 0 && stat(file.c_str(), &named) == 0 && locked.st_ino == named.st_ino;
+    struct stat locked {
+    }, named{};
+    const bool same =
+        fstat(fd, &locked) == 0 && stat(file.c_str(), &named) == 0 && locked.st_ino == named.st_ino;
     if (!same) {  // the run before removed it just now
       close(fd);
       continue;

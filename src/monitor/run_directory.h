@@ -1,5 +1,5 @@
-// run.dir: where a run writes. Claimed by one run, locked while that run lives, never reused silently, and probed
-// before training.
+// run.dir: where a run writes. Claimed by one run, locked while that run lives, never reused silently, and
+// probed before training.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@ inline constexpr const char* kMetricsFile = "metrics.jsonl";
 inline constexpr const char* kSummaryFile = "summary.json";
 inline constexpr const char* kCheckpoints = "checkpoints";
 
-/// A claim on a directory: while the object lives, no other process can make one, on this host or, where the file system
-/// shares locks, on another. The lock goes with the process, however that ends. What the claim made is removed again when
-/// the object goes before keep(), so that an error found during set-up leaves nothing behind.
+/// A claim on a directory: while the object lives, no other process can make one, on this host or, where the
+/// file system shares locks, on another. The lock goes with the process, however that ends. What the claim
+/// made is removed again when the object goes before keep(), so that an error found during set-up leaves
+/// nothing behind.
 class RunDirectory {
  public:
   /// The next free `runs`/JOB-NNNN, safe against other processes that do the same. Throws UserError.
   static RunDirectory next(const std::filesystem::path& runs, const std::string& job);
-  /// `path` itself, made with its parents when missing. Throws UserError when another process has it, naming host and
-  /// process, and when it holds a run, unless `resuming`.
+  /// `path` itself, made with its parents when missing. Throws UserError when another process has it, naming
+  /// host and process, and when it holds a run, unless `resuming`.
   static RunDirectory claim(const std::filesystem::path& path, bool resuming);
 
   ~RunDirectory();

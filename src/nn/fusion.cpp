@@ -49,7 +49,7 @@ struct Fuser {
     if (!before) before = sole_producer<Add>(x);
     if (!before) return;
     bool* flag = std::holds_alternative<Add>(before->op) ? &std::get<Add>(before->op).relu
-                                                          : &std::get<BatchNorm>(before->op).relu;
+                                                         : &std::get<BatchNorm>(before->op).relu;
     if (*flag) return;
     *flag = true;
     node.inputs = before->inputs;

@@ -8,9 +8,9 @@
 namespace lockstep::nn {
 
 const char* op_name(const Op& op) {
-  constexpr const char* names[] = {"input",    "conv2d",          "linear", "batch_norm", "relu",
-                                   "gelu",     "max_pool",        "avg_pool", "global_avg_pool", "add",
-                                   "concat",   "flatten",         "dropout", "softmax_cross_entropy"};
+  constexpr const char* names[] = {"input",  "conv2d",   "linear",   "batch_norm",           "relu",
+                                   "gelu",   "max_pool", "avg_pool", "global_avg_pool",      "add",
+                                   "concat", "flatten",  "dropout",  "softmax_cross_entropy"};
   return names[op.index()];
 }
 
@@ -31,7 +31,8 @@ ValueId Graph::append(std::string name, Op op, std::vector<ValueId> inputs, cons
   return v;
 }
 
-ParameterId Graph::parameter(Node& node, const std::string& suffix, const Shape& shape, Init init, bool norm_or_bias) {
+ParameterId Graph::parameter(Node& node, const std::string& suffix, const Shape& shape, Init init,
+                             bool norm_or_bias) {
   parameters.push_back({node.name + "." + suffix, shape, init, norm_or_bias});
   node.parameters.push_back(static_cast<ParameterId>(parameters.size()) - 1);
   return node.parameters.back();
@@ -49,7 +50,8 @@ ValueId Graph::conv2d(const std::string& name, ValueId x, const Conv2d& op) {
   ValueId y = append(name, op, {x}, output_shape(op, in));
   const int64_t fan_in = in[1] / op.groups * op.kernel[0] * op.kernel[1];
   const Init init{Init::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};  // torch.nn.Conv2d's default
-  parameter(nodes.back(), "weight", {op.out_channels, in[1] / op.groups, op.kernel[0], op.kernel[1]}, init, false);
+  parameter(nodes.back(), "weight", {op.out_channels, in[1] / op.groups, op.kernel[0], op.kernel[1]}, init,
+            false);
   if (op.bias) parameter(nodes.back(), "bias", {op.out_channels}, init, true);
   return y;
 }
@@ -80,8 +82,12 @@ ValueId Graph::batch_norm(const std::string& name, ValueId x, const BatchNorm& o
 
 ValueId Graph::relu(ValueId x) { return append("", Relu{}, {x}, shape(x)); }
 ValueId Graph::gelu(ValueId x) { return append("", Gelu{}, {x}, shape(x)); }
-ValueId Graph::max_pool(ValueId x, const MaxPool& op) { return append("", op, {x}, output_shape(op, shape(x))); }
-ValueId Graph::avg_pool(ValueId x, const AvgPool& op) { return append("", op, {x}, output_shape(op, shape(x))); }
+ValueId Graph::max_pool(ValueId x, const MaxPool& op) {
+  return append("", op, {x}, output_shape(op, shape(x)));
+}
+ValueId Graph::avg_pool(ValueId x, const AvgPool& op) {
+  return append("", op, {x}, output_shape(op, shape(x)));
+}
 ValueId Graph::global_avg_pool(ValueId x) {
   return append("", GlobalAvgPool{}, {x}, output_shape(GlobalAvgPool{}, shape(x)));
 }
@@ -104,12 +110,11 @@ ValueId Graph::concat(const std::vector<ValueId>& inputs) {
 
 ValueId Graph::flatten(ValueId x) { return append("", Flatten{}, {x}, output_shape(Flatten{}, shape(x))); }
 
-ValueId Graph::dropout(ValueId x, double p) {
-  return append("", Dropout{p, dropouts_++}, {x}, shape(x));
-}
+ValueId Graph::dropout(ValueId x, double p) { return append("", Dropout{p, dropouts_++}, {x}, shape(x)); }
 
 ValueId Graph::softmax_cross_entropy(ValueId logits, const SoftmaxCrossEntropy& op) {
-  require(shape(logits).rank() == 2, "softmax_cross_entropy", "needs [N, classes], got " + shape(logits).text());
+  require(shape(logits).rank() == 2, "softmax_cross_entropy",
+          "needs [N, classes], got " + shape(logits).text());
   return append("loss", op, {logits}, output_shape(op, shape(logits)));
 }
 

@@ -1,5 +1,5 @@
-// A model as plain data: values, nodes, parameters and buffers with known shapes. Built once by the calls below
-// (models/ makes no other), then compiled by a device. No kernels here.
+// A model as plain data: values, nodes, parameters and buffers with known shapes. Built once by the calls
+// below (models/ makes no other), then compiled by a device. No kernels here.
 #pragma once
 
 #include <string>
@@ -25,14 +25,14 @@ using ParameterId = int;
 using BufferId = int;
 
 struct Input {};
-using Op = std::variant<Input, Conv2d, Linear, BatchNorm, Relu, Gelu, MaxPool, AvgPool, GlobalAvgPool, Add, Concat,
-                        Flatten, Dropout, SoftmaxCrossEntropy>;
+using Op = std::variant<Input, Conv2d, Linear, BatchNorm, Relu, Gelu, MaxPool, AvgPool, GlobalAvgPool, Add,
+                        Concat, Flatten, Dropout, SoftmaxCrossEntropy>;
 
 /// "conv2d", "batch_norm", ...
 const char* op_name(const Op& op);
 
-/// How a parameter starts. Drawn from Philox keyed by (seed, position of the parameter in the graph, element in
-/// logical order), so that every device starts from the same bits.
+/// How a parameter starts. Drawn from Philox keyed by (seed, position of the parameter in the graph, element
+/// in logical order), so that every device starts from the same bits.
 struct Init {
   enum Kind { zeros, ones, uniform, normal } kind = zeros;
   double scale = 0;  ///< half width of the uniform, standard deviation of the normal
@@ -101,7 +101,8 @@ class Graph {
 
  private:
   ValueId append(std::string name, Op op, std::vector<ValueId> inputs, const Shape& output);
-  ParameterId parameter(Node& node, const std::string& suffix, const Shape& shape, Init init, bool norm_or_bias);
+  ParameterId parameter(Node& node, const std::string& suffix, const Shape& shape, Init init,
+                        bool norm_or_bias);
   int64_t batch_;
   uint32_t dropouts_ = 0;
 };

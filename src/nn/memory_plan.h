@@ -18,8 +18,8 @@ struct MemoryPlan {
   size_t lower_bound = 0;       ///< the largest sum alive at one time: no plan can be smaller
 };
 
-/// Greedy by size, each buffer into the best-fitting hole that its lifetime leaves (Pisarchyk and Lee, "Efficient memory
-/// management for deep neural net inference", 2020).
+/// Greedy by size, each buffer into the best-fitting hole that its lifetime leaves (Pisarchyk and Lee,
+/// "Efficient memory management for deep neural net inference", 2020).
 MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes, size_t alignment = 64);
 
 }  // namespace lockstep::nn

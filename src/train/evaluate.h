@@ -12,8 +12,8 @@ struct Evaluation {
   int64_t count = 0;           ///< samples seen: every one exactly once, at any world size
 };
 
-/// All ranks together; `loader` makes one pass over this rank's share. Sums are exact integers (losses in units of
-/// 2^-24), so the result has the same bits however the shards were shared out.
+/// All ranks together; `loader` makes one pass over this rank's share. Sums are exact integers (losses in
+/// units of 2^-24), so the result has the same bits however the shards were shared out.
 Evaluation evaluate(Replica& replica, data::Loader& loader, comm::World& world);
 
 /// The loader of rank `rank`'s share of `set`: shard s of every `ranks` shards.

@@ -101,19 +101,23 @@ class Loop {
                                 : std::string("no sample of its batch weighs anything");
     if (++skips_in_a_row_ >= kSkipLimit) {
       const UserError error(
-          fmt::format("training diverged: steps '{}' to '{}' were all skipped", at_.step - kSkipLimit, at_.step - 1),
+          fmt::format("training diverged: steps '{}' to '{}' were all skipped", at_.step - kSkipLimit,
+                      at_.step - 1),
           fmt::format("at the last of them {}; its loss was '{}'", why,
                       outcome.metrics.loss_sum / outcome.metrics.weight_sum),
-          fmt::format("lower optim.lr (now '{}'), lengthen schedule.warmup, or set optim.clip_norm", o_.base_lr));
+          fmt::format("lower optim.lr (now '{}'), lengthen schedule.warmup, or set optim.clip_norm",
+                      o_.base_lr));
       p_.world.all_agree_ok(&error);
     }
     if (p_.console && skips_in_a_row_ <= 3)
-      p_.console->print(monitor::warning(fmt::format("step {} was skipped: {}", at_.step - 1, why), p_.console->color()));
+      p_.console->print(
+          monitor::warning(fmt::format("step {} was skipped: {}", at_.step - 1, why), p_.console->color()));
   }
 
   double epochs_done() const {
     return static_cast<double>(at_.cursor.epoch) +
-           static_cast<double>(at_.cursor.batch) / static_cast<double>(std::max<int64_t>(1, steps_per_epoch_));
+           static_cast<double>(at_.cursor.batch) /
+               static_cast<double>(std::max<int64_t>(1, steps_per_epoch_));
   }
 
   // Steps, taken and skipped, at which the run ends; 0 when only time ends it.
@@ -126,7 +130,8 @@ class Loop {
   double eta(double seconds_a_step) const {
     double left = last_step() > 0 ? seconds_a_step * static_cast<double>(last_step() - at_.step)
                                   : std::numeric_limits<double>::infinity();
-    if (o_.train.minutes > 0) left = std::min(left, o_.train.minutes * 60 - (monitor::steady_seconds() - began_));
+    if (o_.train.minutes > 0)
+      left = std::min(left, o_.train.minutes * 60 - (monitor::steady_seconds() - began_));
     return std::max(0.0, left);
   }
 
@@ -200,7 +205,11 @@ class Loop {
 
   checkpoint::Metric metric() const {
     const std::string& name = o_.checkpoint.best;
-    return {name, name == "loss" ? at_.eval->loss : name == "top5" ? at_.eval->top5 : at_.eval->top1, name != "loss"};
+    return {name,
+            name == "loss"   ? at_.eval->loss
+            : name == "top5" ? at_.eval->top5
+                             : at_.eval->top1,
+            name != "loss"};
   }
 
   // Evaluation sees the averaged weights where there are any.
@@ -218,11 +227,13 @@ class Loop {
     save_tensors(p_.replica.store(), p_.optimizer, at_.taken(), snapshot);
     snapshot.state = o_.state;
     save_position(at_, snapshot.state);
-    if (at_.eval && at_.eval->step == at_.step && o_.checkpoint.best != "none") snapshot.state.metric = metric();
+    if (at_.eval && at_.eval->step == at_.step && o_.checkpoint.best != "none")
+      snapshot.state.metric = metric();
     p_.saver->save(std::move(snapshot));
   }
 
-  // A slow disk may take longer than the ranks' patience with each other: all wait together, and stay in touch.
+  // A slow disk may take longer than the ranks' patience with each other: all wait together, and stay in
+  // touch.
   void wait_for_write() {
     const double begin = monitor::steady_seconds();
     for (double told = begin; p_.world.any(p_.saver && p_.saver->busy());) {
@@ -240,7 +251,8 @@ class Loop {
       if (auto failure = p_.saver->take_failure())
         p_.console->print(monitor::warning(failure->what(), p_.console->color()));
     if (p_.log)
-      if (auto failure = p_.log->take_failure()) p_.console->print(monitor::warning(*failure, p_.console->color()));
+      if (auto failure = p_.log->take_failure())
+        p_.console->print(monitor::warning(*failure, p_.console->color()));
   }
 
   const LoopParts& p_;

@@ -25,9 +25,10 @@ struct Position {
   int64_t skipped = 0;  ///< of these, steps that changed nothing; the schedule stands at the rest
   data::Cursor cursor;  ///< the next global batch
   int64_t samples = 0;  ///< trained on since the run began
-  double train_loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last log interval; NaN before the first step
-  std::optional<monitor::EvaluationMetrics> eval;                ///< the last
-  std::optional<checkpoint::Metric> best;                        ///< of all evaluations, where checkpoint.best names one
+  double train_loss =
+      std::numeric_limits<double>::quiet_NaN();    ///< of the last log interval; NaN before the first step
+  std::optional<monitor::EvaluationMetrics> eval;  ///< the last
+  std::optional<checkpoint::Metric> best;          ///< of all evaluations, where checkpoint.best names one
   int64_t taken() const { return step - skipped; }
 };
 
@@ -35,8 +36,8 @@ struct Position {
 void save_position(const Position& position, checkpoint::State& state);
 Position load_position(const checkpoint::State& state);
 
-/// What the loop works with; everything outlives it. `saver`, `console` and `log` are rank 0's, null elsewhere; `eval` is
-/// null without evaluation data.
+/// What the loop works with; everything outlives it. `saver`, `console` and `log` are rank 0's, null
+/// elsewhere; `eval` is null without evaluation data.
 struct LoopParts {
   comm::World& world;
   Replica& replica;
@@ -56,9 +57,10 @@ struct LoopOptions {
   ScheduleOptions schedule;
   CheckpointOptions checkpoint;
   int64_t log_every = 50;
-  std::string unit = "img";      ///< what a sample is called
-  checkpoint::State state;       ///< what every checkpoint of this run says: job, seed, hashes, ...
-  int64_t saved_step = -1;       ///< of the checkpoint that the run's directory holds already; -1: none. Equal on all ranks
+  std::string unit = "img";  ///< what a sample is called
+  checkpoint::State state;   ///< what every checkpoint of this run says: job, seed, hashes, ...
+  int64_t saved_step =
+      -1;  ///< of the checkpoint that the run's directory holds already; -1: none. Equal on all ranks
 };
 
 struct LoopResult {
@@ -73,8 +75,8 @@ struct LoopResult {
 /// Steps to take until the run ends: the first of train.steps and train.epochs; 0 when neither is set.
 int64_t total_steps(const TrainOptions& options, int64_t steps_per_epoch);
 
-/// All ranks together. A stop signal ends it at the next step boundary with a checkpoint; an evaluation that was due there
-/// is made when the run goes on. Throws AgreedExit when fifty steps in a row were not finite.
+/// All ranks together. A stop signal ends it at the next step boundary with a checkpoint; an evaluation that
+/// was due there is made when the run goes on. Throws AgreedExit when fifty steps in a row were not finite.
 LoopResult run_loop(const LoopParts& parts, const LoopOptions& options, Position position);
 
 }  // namespace lockstep::train

@@ -65,25 +65,30 @@ std::vector<TensorSpec> model_specs(const device::Store& store) {
 std::vector<TensorSpec> optimizer_specs(const device::Store& store, Optimizer& optimizer) {
   std::vector<TensorSpec> specs;
   for (const auto& [prefix, flat] : optimizer.state())
-    for (const device::ParameterSlot& p : store.parameters()) specs.push_back({prefix + "." + p.name, p.shape});
+    for (const device::ParameterSlot& p : store.parameters())
+      specs.push_back({prefix + "." + p.name, p.shape});
   return specs;
 }
 
 void save_tensors(device::Store& store, Optimizer& optimizer, int64_t taken, checkpoint::Snapshot& snapshot) {
   snapshot.model.layout(model_specs(store));
   size_t i = 0;
-  for (const device::ParameterSlot& p : store.parameters()) store.unpack(p, store.values(), snapshot.model.as<float>(i++));
+  for (const device::ParameterSlot& p : store.parameters())
+    store.unpack(p, store.values(), snapshot.model.as<float>(i++));
   for (const device::BufferSlot& b : store.buffers())
-    std::ranges::copy(store.buffer_values().subspan(b.range.begin, b.shape.count()), snapshot.model.as<float>(i++).begin());
+    std::ranges::copy(store.buffer_values().subspan(b.range.begin, b.shape.count()),
+                      snapshot.model.as<float>(i++).begin());
   while (i < snapshot.model.size()) snapshot.model.as<int64_t>(i++)[0] = taken;
 
   snapshot.optimizer.layout(optimizer_specs(store, optimizer));
   i = 0;
   for (const auto& [prefix, flat] : optimizer.state())
-    for (const device::ParameterSlot& p : store.parameters()) store.unpack(p, flat, snapshot.optimizer.as<float>(i++));
+    for (const device::ParameterSlot& p : store.parameters())
+      store.unpack(p, flat, snapshot.optimizer.as<float>(i++));
 }
 
-void load_tensors(const SafetensorsFile& model, const SafetensorsFile& state, device::Store& store, Optimizer& optimizer) {
+void load_tensors(const SafetensorsFile& model, const SafetensorsFile& state, device::Store& store,
+                  Optimizer& optimizer) {
   checkpoint::require_same_model(model, model_specs(store));
   checkpoint::require_same_model(state, optimizer_specs(store, optimizer));
   load_model(model, store);
@@ -98,7 +103,8 @@ void load_tensors(const SafetensorsFile& model, const SafetensorsFile& state, de
 
 void load_weights(const SafetensorsFile& file, device::Store& store) {
   std::vector<TensorSpec> expected = model_specs(store);
-  std::erase_if(expected, [&](const TensorSpec& s) { return s.name.ends_with(kCounter) && !file.find(s.name); });
+  std::erase_if(expected,
+                [&](const TensorSpec& s) { return s.name.ends_with(kCounter) && !file.find(s.name); });
   checkpoint::require_weights(file, expected);
   load_model(file, store);
 }

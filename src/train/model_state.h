@@ -23,13 +23,13 @@ std::vector<checkpoint::TensorSpec> optimizer_specs(const device::Store& store, 
 /// Copies the replica's state into the snapshot's tensors.
 void save_tensors(device::Store& store, Optimizer& optimizer, int64_t taken, checkpoint::Snapshot& snapshot);
 /// Checks names and shapes first: throws UserError naming the first difference, and changes nothing then.
-void load_tensors(const checkpoint::SafetensorsFile& model, const checkpoint::SafetensorsFile& state, device::Store& store,
-                  Optimizer& optimizer);
-/// Anyone's weights to start from, in any floating dtype, with or without counters. Throws UserError listing every name
-/// that is missing, extra or misshapen.
+void load_tensors(const checkpoint::SafetensorsFile& model, const checkpoint::SafetensorsFile& state,
+                  device::Store& store, Optimizer& optimizer);
+/// Anyone's weights to start from, in any floating dtype, with or without counters. Throws UserError listing
+/// every name that is missing, extra or misshapen.
 void load_weights(const checkpoint::SafetensorsFile& file, device::Store& store);
-/// Puts the averaged weights of a checkpoint's optimizer state in place of the parameters; false where it keeps none.
-/// load_weights() comes first: it checks the model. Throws UserError.
+/// Puts the averaged weights of a checkpoint's optimizer state in place of the parameters; false where it
+/// keeps none. load_weights() comes first: it checks the model. Throws UserError.
 bool load_average(const checkpoint::SafetensorsFile& state, device::Store& store);
 
 }  // namespace lockstep::train

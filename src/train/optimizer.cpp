@@ -4,7 +4,8 @@
 
 namespace lockstep::train {
 
-Optimizer::Optimizer(device::Device& device, device::Store& store, const OptimOptions& options, double ema_decay)
+Optimizer::Optimizer(device::Device& device, device::Store& store, const OptimOptions& options,
+                     double ema_decay)
     : device_(device), store_(store), options_(options), ema_decay_(static_cast<float>(ema_decay)) {
   for (const device::ParameterSlot& slot : store.parameters()) {
     const bool decay = options.decay_norm_bias || !slot.norm_or_bias;
@@ -27,21 +28,24 @@ void Optimizer::update(double lr, int64_t taken, float gradient_factor) {
     return flat.empty() ? flat : flat.subspan(r.begin, r.size());
   };
   for (const Group& g : groups_) {
-    const device::UpdateRange range{part(store_.values(), g.range),    part(moment1_.as<float>(), g.range),
-                                    part(moment2_.as<float>(), g.range), part(average_.as<float>(), g.range),
-                                    part(store_.gradients(), g.range), gradient_factor,
+    const device::UpdateRange range{part(store_.values(), g.range),
+                                    part(moment1_.as<float>(), g.range),
+                                    part(moment2_.as<float>(), g.range),
+                                    part(average_.as<float>(), g.range),
+                                    part(store_.gradients(), g.range),
+                                    gradient_factor,
                                     ema_decay_};
     const auto decay = static_cast<float>(g.decay ? options_.weight_decay : 0);
     if (options_.name == "adamw") {
       const auto t = static_cast<double>(taken + 1);
-      device_.update(
-          device::AdamWStep{static_cast<float>(lr), static_cast<float>(options_.beta1), static_cast<float>(options_.beta2),
-                            static_cast<float>(options_.eps), decay,
-                            static_cast<float>(1 - std::pow(options_.beta1, t)),
-                            static_cast<float>(1 - std::pow(options_.beta2, t))},
-          range);
+      device_.update(device::AdamWStep{static_cast<float>(lr), static_cast<float>(options_.beta1),
+                                       static_cast<float>(options_.beta2), static_cast<float>(options_.eps),
+                                       decay, static_cast<float>(1 - std::pow(options_.beta1, t)),
+                                       static_cast<float>(1 - std::pow(options_.beta2, t))},
+                     range);
     } else {
-      device_.update(device::SgdStep{static_cast<float>(lr), static_cast<float>(options_.momentum), decay, options_.nesterov},
+      device_.update(device::SgdStep{static_cast<float>(lr), static_cast<float>(options_.momentum), decay,
+                                     options_.nesterov},
                      range);
     }
   }

@@ -18,8 +18,8 @@ class Optimizer {
   /// `ema_decay` 0: no average is kept.
   Optimizer(device::Device& device, device::Store& store, const OptimOptions& options, double ema_decay);
 
-  /// One update from store.gradients() * gradient_factor; `taken` steps came before it. Then the copies derived from the
-  /// parameters are made current.
+  /// One update from store.gradients() * gradient_factor; `taken` steps came before it. Then the copies
+  /// derived from the parameters are made current.
   void update(double lr, int64_t taken, float gradient_factor);
 
   /// The average restarts from the present parameters.

@@ -5,7 +5,10 @@
 namespace lockstep::train {
 
 Replica::Replica(device::Device& device, BuildGraph build, int64_t micro_batch)
-    : device_(device), build_(std::move(build)), graph_(build_(micro_batch)), store_(device.make_store(graph_)) {}
+    : device_(device),
+      build_(std::move(build)),
+      graph_(build_(micro_batch)),
+      store_(device.make_store(graph_)) {}
 
 device::Program& Replica::program(device::Mode mode, int64_t samples) {
   auto& program = programs_[{mode, samples}];

@@ -23,7 +23,8 @@ void ShardTree::add(std::span<float> values) {
 
 void ShardTree::finish(std::span<float> values, size_t begin, size_t end) {
   for (size_t l = 0; l < levels_.size(); ++l)
-    if (added_ >> l & 1) device_.add(levels_[l].as<float>().subspan(begin, end - begin), values.subspan(begin, end - begin));
+    if (added_ >> l & 1)
+      device_.add(levels_[l].as<float>().subspan(begin, end - begin), values.subspan(begin, end - begin));
 }
 
 }  // namespace lockstep::train

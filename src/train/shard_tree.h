@@ -9,8 +9,9 @@
 
 namespace lockstep::train {
 
-/// For shards 0 .. A-1 of `floats` values each: ((s0 + s1) + (s2 + s3)) + ..., with about log2(A) buffers. The tree over the
-/// devices goes on where this one ends, so the order of a sum depends on the number of shards alone.
+/// For shards 0 .. A-1 of `floats` values each: ((s0 + s1) + (s2 + s3)) + ..., with about log2(A) buffers.
+/// The tree over the devices goes on where this one ends, so the order of a sum depends on the number of
+/// shards alone.
 class ShardTree {
  public:
   ShardTree(device::Device& device, size_t floats, int64_t shards);

@@ -8,8 +8,8 @@ namespace lockstep::train {
 
 using monitor::Phase;
 
-Step::Step(Replica& replica, comm::Collective& collective, Optimizer& optimizer, const BatchPlan& plan, uint64_t seed,
-           double clip_norm, double bucket_mib)
+Step::Step(Replica& replica, comm::Collective& collective, Optimizer& optimizer, const BatchPlan& plan,
+           uint64_t seed, double clip_norm, double bucket_mib)
     : replica_(replica),
       collective_(collective),
       optimizer_(optimizer),
@@ -36,7 +36,8 @@ size_t Step::bytes() const {
 void Step::submit_ready(int64_t ready_end) {
   std::span<float> gradients = replica_.store().gradients();
   while (next_bucket_ < bucket_ends_.size() && bucket_ends_[next_bucket_] <= ready_end) {
-    const int64_t begin = next_bucket_ == 0 ? 0 : bucket_ends_[next_bucket_ - 1], end = bucket_ends_[next_bucket_];
+    const int64_t begin = next_bucket_ == 0 ? 0 : bucket_ends_[next_bucket_ - 1],
+                  end = bucket_ends_[next_bucket_];
     gradient_tree_.finish(gradients, begin, end);
     handles_[next_bucket_] = collective_.all_reduce(gradients.subspan(begin, end - begin));
     ++next_bucket_;
@@ -50,7 +51,8 @@ void Step::run_shard(const nn::Batch& batch, int64_t step, bool last, monitor::P
     timer.enter(Phase::forward);
     program = &replica_.program(device::Mode::train, batch.count);
     program->load(batch);
-    program->forward({seed_, static_cast<uint32_t>(step), static_cast<float>(1.0 / static_cast<double>(plan_.global)),
+    program->forward({seed_, static_cast<uint32_t>(step),
+                      static_cast<float>(1.0 / static_cast<double>(plan_.global)),
                       static_cast<float>(batch.count) / static_cast<float>(plan_.micro)});
   } else {
     std::ranges::fill(store.statistics(), 0.0f);
@@ -114,7 +116,8 @@ StepOutcome Step::run(const std::function<const nn::Batch&()>& next, int64_t ste
 std::string Step::first_non_finite() const {
   device::Store& store = replica_.store();
   for (const device::ParameterSlot& slot : store.parameters())
-    if (!std::isfinite(replica_.device().sum_of_squares(store.gradients().subspan(slot.range.begin, slot.range.size()))))
+    if (!std::isfinite(
+            replica_.device().sum_of_squares(store.gradients().subspan(slot.range.begin, slot.range.size()))))
       return slot.name;
   return "";
 }

@@ -18,21 +18,21 @@ namespace lockstep::train {
 struct StepOutcome {
   device::ShardMetrics metrics;  ///< of the whole global batch
   double gradient_norm = 0;      ///< global L2 norm of the mean gradient, before clipping
-  bool taken = false;            ///< false: gradients were not finite, or no sample weighed anything; nothing changed
-  int stop_votes = 0;            ///< devices that asked to stop at this boundary
+  bool taken = false;  ///< false: gradients were not finite, or no sample weighed anything; nothing changed
+  int stop_votes = 0;  ///< devices that asked to stop at this boundary
 };
 
 class Step {
  public:
   /// All arguments outlive the step. `seed` keys dropout.
-  Step(Replica& replica, comm::Collective& collective, Optimizer& optimizer, const BatchPlan& plan, uint64_t seed,
-       double clip_norm, double bucket_mib);
+  Step(Replica& replica, comm::Collective& collective, Optimizer& optimizer, const BatchPlan& plan,
+       uint64_t seed, double clip_norm, double bucket_mib);
 
-  /// `next` gives this device's shards of one global batch in order (empty ones too). Gradients are of the sum of
-  /// losses over the nominal global batch, then scaled to the mean over the samples that were there. Only the last
-  /// shard's backward communicates, bucket by bucket as ranges become final.
-  StepOutcome run(const std::function<const nn::Batch&()>& next, int64_t step, int64_t taken, double lr, bool vote_to_stop,
-                  monitor::PhaseTimer& timer);
+  /// `next` gives this device's shards of one global batch in order (empty ones too). Gradients are of the
+  /// sum of losses over the nominal global batch, then scaled to the mean over the samples that were there.
+  /// Only the last shard's backward communicates, bucket by bucket as ranges become final.
+  StepOutcome run(const std::function<const nn::Batch&()>& next, int64_t step, int64_t taken, double lr,
+                  bool vote_to_stop, monitor::PhaseTimer& timer);
 
   /// The first parameter, in backward's order, whose reduced gradient is not finite; "" when all are.
   std::string first_non_finite() const;

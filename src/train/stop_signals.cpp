@@ -32,7 +32,8 @@ StopSignals::StopSignals(const std::vector<std::string>& names) {
   }
   received = 0;
   for (const int number : numbers) {
-    struct sigaction action {}, old{};
+    struct sigaction action {
+    }, old{};
     action.sa_handler = remember;
     action.sa_flags = SA_RESTART;
     sigaction(number, &action, &old);

@@ -1,7 +1,7 @@
 // Whole training steps of a model on synthetic images, and what oneDNN's convolutions alone would take.
 //   step_bench MODEL BATCH STEPS [THREADS]
-// Prints one JSON object: median milliseconds of a step (loading aside), of its convolutions alone through the library with
-// layouts of its choice, and the peak resident memory before the convolutions were measured.
+// Prints one JSON object: median milliseconds of a step (loading aside), of its convolutions alone through
+// the library with layouts of its choice, and the peak resident memory before the convolutions were measured.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -21,7 +21,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-double milliseconds(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); }
+double milliseconds(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double, std::milli>(b - a).count();
+}
 
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<long>(v.size() / 2), v.end());
@@ -31,7 +33,8 @@ double median(std::vector<double> v) {
 // One convolution with every layout the library's own choice.
 class Convolution {
  public:
-  Convolution(const nn::Graph& g, const nn::Node& node, const nn::Conv2d& op, const dnnl::engine& engine, bool data_gradient) {
+  Convolution(const nn::Graph& g, const nn::Node& node, const nn::Conv2d& op, const dnnl::engine& engine,
+              bool data_gradient) {
     using namespace cpu;
     const Shape x = g.shape(node.inputs[0]), y = g.shape(node.output);
     auto any = [](const Dims& d) { return memory::desc(d, memory::data_type::f32, memory::format_tag::any); };
@@ -40,17 +43,25 @@ class Convolution {
       w[0] /= op.groups;
       w.insert(w.begin(), op.groups);
     }
-    const ConvolutionShape c{{op.stride[0], op.stride[1]}, {op.dilation[0] - 1, op.dilation[1] - 1}, {op.padding[0], op.padding[1]}};
+    const ConvolutionShape c{{op.stride[0], op.stride[1]},
+                             {op.dilation[0] - 1, op.dilation[1] - 1},
+                             {op.padding[0], op.padding[1]}};
     auto forward = conv_forward(engine, any(dims_of(x)), any(w), {}, any(dims_of(y)), c);
     add(dnnl::convolution_forward(forward), engine, forward.scratchpad_desc(),
-        {{DNNL_ARG_SRC, forward.src_desc()}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_DST, forward.dst_desc()}});
+        {{DNNL_ARG_SRC, forward.src_desc()},
+         {DNNL_ARG_WEIGHTS, forward.weights_desc()},
+         {DNNL_ARG_DST, forward.dst_desc()}});
     auto weights = conv_backward_weights(engine, any(dims_of(x)), any(w), {}, any(dims_of(y)), c, forward);
     add(dnnl::convolution_backward_weights(weights), engine, weights.scratchpad_desc(),
-        {{DNNL_ARG_SRC, weights.src_desc()}, {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()}, {DNNL_ARG_DIFF_DST, weights.diff_dst_desc()}});
+        {{DNNL_ARG_SRC, weights.src_desc()},
+         {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
+         {DNNL_ARG_DIFF_DST, weights.diff_dst_desc()}});
     if (!data_gradient) return;
     auto data = conv_backward_data(engine, any(dims_of(x)), any(w), any(dims_of(y)), c, forward);
     add(dnnl::convolution_backward_data(data), engine, data.scratchpad_desc(),
-        {{DNNL_ARG_DIFF_SRC, data.diff_src_desc()}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_DST, data.diff_dst_desc()}});
+        {{DNNL_ARG_DIFF_SRC, data.diff_src_desc()},
+         {DNNL_ARG_WEIGHTS, data.weights_desc()},
+         {DNNL_ARG_DIFF_DST, data.diff_dst_desc()}});
   }
   void run(dnnl::stream& stream) {
     for (auto& [primitive, args] : primitives_) primitive.execute(stream, args);
@@ -108,7 +119,8 @@ int main(int argc, char** argv) {
   store->initialize(1);
   store->refresh_copies();
   std::vector<float> images(g.shape(0).count());
-  for (size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(i * 2654435761u % 4096) / 2048.0f - 1.0f;
+  for (size_t i = 0; i < images.size(); ++i)
+    images[i] = static_cast<float>(i * 2654435761u % 4096) / 2048.0f - 1.0f;
   std::vector<int32_t> labels(batch);
   std::vector<uint64_t> rows(batch);
   for (int64_t i = 0; i < batch; ++i) labels[i] = static_cast<int32_t>(i % options.classes), rows[i] = i;
@@ -120,13 +132,16 @@ int main(int argc, char** argv) {
     program->forward({1, static_cast<uint32_t>(i), 1.0f / static_cast<float>(batch), 1});
     program->backward([](Range) {});
     device->sum_of_squares(store->gradients());
-    device->update(SgdStep{0.01f, 0.9f, 1e-4f, false}, {store->values(), momentum.as<float>(), {}, {}, store->gradients()});
+    device->update(SgdStep{0.01f, 0.9f, 1e-4f, false},
+                   {store->values(), momentum.as<float>(), {}, {}, store->gradients()});
     store->refresh_copies();
     if (i >= 0) times.push_back(milliseconds(a, Clock::now()));
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("{\"model\": \"%s\", \"batch\": %ld, \"threads\": %d, \"step_ms\": %.3f, \"convolutions_ms\": %.3f, \"peak_mib\": %.1f}\n",
-              argv[1], static_cast<long>(batch), device->threads(), median(times), convolutions_alone(g, std::max(3, steps / 2)),
-              static_cast<double>(usage.ru_maxrss) / 1024);
+  std::printf(
+      "{\"model\": \"%s\", \"batch\": %ld, \"threads\": %d, \"step_ms\": %.3f, \"convolutions_ms\": %.3f, "
+      "\"peak_mib\": %.1f}\n",
+      argv[1], static_cast<long>(batch), device->threads(), median(times),
+      convolutions_alone(g, std::max(3, steps / 2)), static_cast<double>(usage.ru_maxrss) / 1024);
 }

@@ -21,8 +21,9 @@ TEST_F(Agreement, OtherDataOfOneRankIsNamedWithBothHashes) {
                  {"ranks disagree on data\\.train",
                   "rank '0' on '[^']+': 'xxh3 [0-9a-f]{16}'; rank '2': 'xxh3 [0-9a-f]{16}'"});
   data("eval.h5", 20, "--eval");
-  expect_refusal(three(job_, job_ + "--data.eval eval.h5"),
-                 {"ranks disagree on data\\.eval", "rank '0' on '[^']+': 'none'; rank '2': 'xxh3 [0-9a-f]{16}'"});
+  expect_refusal(
+      three(job_, job_ + "--data.eval eval.h5"),
+      {"ranks disagree on data\\.eval", "rank '0' on '[^']+': 'none'; rank '2': 'xxh3 [0-9a-f]{16}'"});
 }
 
 TEST_F(Agreement, EqualDataInAnotherPlaceWillDo) {
@@ -33,16 +34,21 @@ TEST_F(Agreement, EqualDataInAnotherPlaceWillDo) {
 
 TEST_F(Agreement, BadDataOfOneRankIsNamedWithTheRank) {
   data("few.h5", 3);
-  expect_refusal(three(job_, job_ + "--data.train none.h5"), {"error: rank '2' on '[^']+': .*", "none\\.h5' .*does not exist"});
-  expect_refusal(three(job_, job_ + "--data.train few.h5"), {"error: rank '2' on '[^']+': batch\\.micro '4' is larger than the data"});
+  expect_refusal(three(job_, job_ + "--data.train none.h5"),
+                 {"error: rank '2' on '[^']+': .*", "none\\.h5' .*does not exist"});
+  expect_refusal(three(job_, job_ + "--data.train few.h5"),
+                 {"error: rank '2' on '[^']+': batch\\.micro '4' is larger than the data"});
   fs::resize_file(folder_ / "few.h5", 1000);
-  expect_refusal(three(job_, job_ + "--data.train few.h5"), {"error: rank '2' on '[^']+': file '.*few\\.h5' is cut short"});
+  expect_refusal(three(job_, job_ + "--data.train few.h5"),
+                 {"error: rank '2' on '[^']+': file '.*few\\.h5' is cut short"});
 }
 
 TEST_F(Agreement, AnotherJobOfOneRankIsNamedByItsFirstOption) {
-  expect_refusal(three(job_, job_ + "--optim.lr 0.2 --optim.momentum 0.5"),
-                 {"ranks disagree on optim\\.lr", "rank '0' on '[^']+': '0\\.1'; rank '2': '0\\.2'", "same options"});
-  expect_refusal(three(job_, job_ + "--batch.global 48"), {"ranks disagree on batch\\.global", "'24'; rank '2': '48'"});
+  expect_refusal(
+      three(job_, job_ + "--optim.lr 0.2 --optim.momentum 0.5"),
+      {"ranks disagree on optim\\.lr", "rank '0' on '[^']+': '0\\.1'; rank '2': '0\\.2'", "same options"});
+  expect_refusal(three(job_, job_ + "--batch.global 48"),
+                 {"ranks disagree on batch\\.global", "'24'; rank '2': '48'"});
   expect_refusal(three(job_, ""), {"ranks disagree on "});
   expect_refusal(three(job_, "evaluate --model.weights train.h5 --data.eval train.h5"),
                  {"ranks disagree on the command", "'train'; rank '2': 'evaluate'"});
@@ -50,7 +56,8 @@ TEST_F(Agreement, AnotherJobOfOneRankIsNamedByItsFirstOption) {
 }
 
 TEST_F(Agreement, OtherStartingWeightsOfOneRankAreNamedByTheirFirstParameter) {
-  for (const char* seed : {"1", "2"}) trained(1, job_ + "--batch.global 8 --train.seed " + seed + " --run.dir seed" + seed);
+  for (const char* seed : {"1", "2"})
+    trained(1, job_ + "--batch.global 8 --train.seed " + seed + " --run.dir seed" + seed);
   const auto weights = [](const char* seed) {
     return std::string("--model.weights seed") + seed + "/checkpoints/step-00000003/model.safetensors ";
   };

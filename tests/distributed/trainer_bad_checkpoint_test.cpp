@@ -27,12 +27,14 @@ class BadCheckpoint : public Refusal {
 
 TEST_F(BadCheckpoint, OfAnotherModelNamesTheFirstParameterThatDiffers) {
   for (int ranks : {1, 2})
-    expect_refusal(trainer(ranks) + " " + kGood + "--resume auto --model.name resnet18_32",
-                   {"checkpoint 'run/checkpoints/step-00000003' is of another model",
-                    "the first difference in 'model\\.safetensors': 'fc\\.weight' .*in the file.*in the model"});
+    expect_refusal(
+        trainer(ranks) + " " + kGood + "--resume auto --model.name resnet18_32",
+        {"checkpoint 'run/checkpoints/step-00000003' is of another model",
+         "the first difference in 'model\\.safetensors': 'fc\\.weight' .*in the file.*in the model"});
   data("six.h5", 203, "--classes 6");
-  expect_refusal(trainer(1) + " " + kGood + "--resume run/checkpoints/step-00000002 --run.dir new --data.train six.h5",
-                 {"step-00000002' belongs to another run: data\\.train differs"});
+  expect_refusal(
+      trainer(1) + " " + kGood + "--resume run/checkpoints/step-00000002 --run.dir new --data.train six.h5",
+      {"step-00000002' belongs to another run: data\\.train differs"});
 }
 
 TEST_F(BadCheckpoint, OfAnotherBatchOrSeedIsRefused) {
@@ -47,12 +49,16 @@ TEST_F(BadCheckpoint, ThatIsDamagedIsNamedAndAnOlderOneUsed) {
   trained(1, kGood + "--run.dir again --train.steps 4 --schedule.name constant --checkpoint.every 1");
   damage(folder_ / "again" / "checkpoints" / "step-00000004" / "model.safetensors");
   for (int ranks : {1, 2})
-    expect_refusal(trainer(ranks) + " " + kGood + "--resume again/checkpoints/step-00000004 --run.dir new --schedule.name constant",
-                   {"checkpoint '/.*step-00000004' is damaged", "the xxh3 of 'model\\.safetensors' is", "--resume auto"});
-  const Outcome o = trained(2, kGood + "--resume auto --run.dir again --train.steps 5 --schedule.name constant");
+    expect_refusal(trainer(ranks) + " " + kGood +
+                       "--resume again/checkpoints/step-00000004 --run.dir new --schedule.name constant",
+                   {"checkpoint '/.*step-00000004' is damaged", "the xxh3 of 'model\\.safetensors' is",
+                    "--resume auto"});
+  const Outcome o =
+      trained(2, kGood + "--resume auto --run.dir again --train.steps 5 --schedule.name constant");
   EXPECT_THAT(o.text, HasSubstr("checkpoint 'again/checkpoints/step-00000004' is damaged and passed over"));
   EXPECT_THAT(o.text, HasSubstr("going on from 'again/checkpoints/step-00000003'"));
-  EXPECT_EQ(json_at(folder_ / "again" / "summary.json", "/params_hash"), json_at(folder_ / "whole" / "summary.json", "/params_hash"));
+  EXPECT_EQ(json_at(folder_ / "again" / "summary.json", "/params_hash"),
+            json_at(folder_ / "whole" / "summary.json", "/params_hash"));
 }
 
 TEST_F(BadCheckpoint, ThatLacksAFileOrIsNoneIsNamed) {
@@ -60,21 +66,27 @@ TEST_F(BadCheckpoint, ThatLacksAFileOrIsNoneIsNamed) {
   expect_refusal(trainer(1) + " " + kGood + "--resume run/checkpoints/step-00000003 --run.dir new",
                  {"step-00000003' is damaged", "'optimizer\\.safetensors'"});
   fs::create_directory(folder_ / "empty");
-  expect_refusal(trainer(1) + " " + kGood + "--resume empty --run.dir new", {"/empty' is not a checkpoint", "it has no 'state\\.json'"});
+  expect_refusal(trainer(1) + " " + kGood + "--resume empty --run.dir new",
+                 {"/empty' is not a checkpoint", "it has no 'state\\.json'"});
 }
 
 TEST_F(BadCheckpoint, WeightsOfOtherClassesAreListed) {
   data("six.h5", 203, "--classes 6");
   const std::string weights = "run/checkpoints/step-00000003/model.safetensors";
   for (int ranks : {1, 2})
-    expect_refusal(trainer(ranks) + " " + kGood + "--data.train six.h5 --run.dir new --model.weights " + weights,
-                   {"the weights in '/.*model\\.safetensors' do not fit the model", "misshapen: .*\\[4.*in the file.*\\[6.*in the model"});
+    expect_refusal(
+        trainer(ranks) + " " + kGood + "--data.train six.h5 --run.dir new --model.weights " + weights,
+        {"the weights in '/.*model\\.safetensors' do not fit the model",
+         "misshapen: .*\\[4.*in the file.*\\[6.*in the model"});
   data("eval.h5", 20, "--eval --classes 6");
   expect_refusal(trainer(2) + " evaluate --resume run --data.eval eval.h5",
-                 {"the model and data\\.eval disagree on the number of classes", "the model has '4', '/.*/eval\\.h5' has '6'"});
-  expect_refusal(trainer(2) + " evaluate --resume run --data.eval train.h5 --model.name resnet18_32", {"do not fit the model"});
+                 {"the model and data\\.eval disagree on the number of classes",
+                  "the model has '4', '/.*/eval\\.h5' has '6'"});
+  expect_refusal(trainer(2) + " evaluate --resume run --data.eval train.h5 --model.name resnet18_32",
+                 {"do not fit the model"});
   expect_refusal(trainer(1) + " evaluate --model.weights train.h5 --data.eval eval.h5", {"train\\.h5'"});
-  expect_refusal(trainer(1) + " evaluate --resume auto --run.dir run --model.weights " + weights + " --data.eval eval.h5",
+  expect_refusal(trainer(1) + " evaluate --resume auto --run.dir run --model.weights " + weights +
+                     " --data.eval eval.h5",
                  {"checkpoint\\.resume 'auto' .* and model\\.weights '.*' .* both give the parameters"});
 }
 
@@ -88,9 +100,11 @@ TEST_F(BadCheckpoint, EvaluateTakesTheNewestWholeOne) {
   const Outcome named = run(trainer(1) + " evaluate --resume run --data.eval eval.h5 --optim.lr 3");
   EXPECT_EQ(named.code, 0) << named.text;
   EXPECT_THAT(named.text, ContainsRegex("run/checkpoints/step-00000003' is damaged and passed over"));
-  EXPECT_THAT(named.text, HasSubstr("warning: optim.lr '3' (command line) has no effect: 'evaluate' does not read it"));
+  EXPECT_THAT(named.text,
+              HasSubstr("warning: optim.lr '3' (command line) has no effect: 'evaluate' does not read it"));
   expect_refusal(trainer(2) + " evaluate --resume auto --data.eval eval.h5", {"no checkpoint to evaluate"});
-  expect_refusal(trainer(1) + " evaluate --data.eval eval.h5", {"'evaluate' needs parameters: give --resume"});
+  expect_refusal(trainer(1) + " evaluate --data.eval eval.h5",
+                 {"'evaluate' needs parameters: give --resume"});
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ class DataFile : public Refusal {
 
   /// Puts a data set of that type in place of the one in the file.
   template <class T>
-  void replace(const char* name, hid_t stored, hid_t in_memory, const std::vector<hsize_t>& shape, const std::vector<T>& values) const {
+  void replace(const char* name, hid_t stored, hid_t in_memory, const std::vector<hsize_t>& shape,
+               const std::vector<T>& values) const {
     remove(name);
     const hid_t f = H5Fopen(file().c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
     const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
@@ -34,7 +35,8 @@ class DataFile : public Refusal {
   }
 
   std::vector<int> labels() const {
-    const hid_t f = H5Fopen(file().c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), set = H5Dopen2(f, "/labels", H5P_DEFAULT);
+    const hid_t f = H5Fopen(file().c_str(), H5F_ACC_RDONLY, H5P_DEFAULT),
+                set = H5Dopen2(f, "/labels", H5P_DEFAULT);
     std::vector<int> values(40);
     EXPECT_GE(H5Dread(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
     H5Dclose(set);
@@ -50,8 +52,8 @@ class DataFile : public Refusal {
 TEST_F(DataFile, ATruncatedOneIsNamedWithBothSizes) {
   const auto size = fs::file_size(file());
   fs::resize_file(file(), size - 100);
-  refused({"train\\.h5' is cut short", "it has '" + std::to_string(size - 100) + "' bytes, its superblock says '" +
-                                           std::to_string(size) + "'"});
+  refused({"train\\.h5' is cut short", "it has '" + std::to_string(size - 100) +
+                                           "' bytes, its superblock says '" + std::to_string(size) + "'"});
 }
 
 TEST_F(DataFile, AnEmptyOneIsNotHdf5) {
@@ -89,7 +91,8 @@ TEST_F(DataFile, WithALabelOutOfRangeNamesItsRow) {
   std::vector<int> l = labels();
   l[7] = 4;
   replace("/labels", H5T_STD_I32LE, H5T_NATIVE_INT, {40}, l);
-  refused({"label '4' in row '7' of data set '/labels' in file '.*train\\.h5' is out of range", "'0' to '3'"});
+  refused(
+      {"label '4' in row '7' of data set '/labels' in file '.*train\\.h5' is out of range", "'0' to '3'"});
   l[7] = -1;
   replace("/labels", H5T_STD_I32LE, H5T_NATIVE_INT, {40}, l);
   refused({"label '-1' in row '7' of data set '/labels' in file '.*train\\.h5' is negative"});
@@ -105,12 +108,16 @@ TEST_F(DataFile, WithALabelThatIsNoWholeNumberNamesItsRow) {
 TEST_F(DataFile, WithWholeLabelsOfAnyTypeAndByteOrderTrainsAlike) {
   trained(1, kGood + "--run.dir plain");
   const std::vector<int> l = labels();
-  const std::vector<std::pair<std::string, hid_t>> types = {
-      {"i16be", H5T_STD_I16BE}, {"u64be", H5T_STD_U64BE}, {"u8", H5T_STD_U8LE}, {"f32", H5T_IEEE_F32LE}, {"f64be", H5T_IEEE_F64BE}};
+  const std::vector<std::pair<std::string, hid_t>> types = {{"i16be", H5T_STD_I16BE},
+                                                            {"u64be", H5T_STD_U64BE},
+                                                            {"u8", H5T_STD_U8LE},
+                                                            {"f32", H5T_IEEE_F32LE},
+                                                            {"f64be", H5T_IEEE_F64BE}};
   for (const auto& [name, type] : types) {
     replace("/labels", type, H5T_NATIVE_INT, {40}, l);
     trained(1, kGood + "--run.dir " + name);
-    EXPECT_EQ(json_at(folder_ / name / "summary.json", "/params_hash"), json_at(folder_ / "plain" / "summary.json", "/params_hash"))
+    EXPECT_EQ(json_at(folder_ / name / "summary.json", "/params_hash"),
+              json_at(folder_ / "plain" / "summary.json", "/params_hash"))
         << name;
   }
 }

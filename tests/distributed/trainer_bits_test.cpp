@@ -8,10 +8,11 @@ namespace {
 
 using testing::HasSubstr;
 
-// 203 samples in global batches of 32: the seventh holds 11, shards of 4, 4 and 3 and five empty ones. Twenty steps cross
-// two such ends of an epoch.
+// 203 samples in global batches of 32: the seventh holds 11, shards of 4, 4 and 3 and five empty ones. Twenty
+// steps cross two such ends of an epoch.
 const std::string kSteps =
-    " --train.steps 20 --batch.micro 4 --batch.global 32 --log.every 1 --data.train train.h5 --data.eval eval.h5";
+    " --train.steps 20 --batch.micro 4 --batch.global 32 --log.every 1 --data.train train.h5 --data.eval "
+    "eval.h5";
 const std::string kRandom = " --model.dropout 0.3 --data.flip true --data.pad 2";
 
 struct World {
@@ -57,11 +58,13 @@ TEST_P(Bits, OneRankWithEightShardsIsTwoWithFourIsFourWithTwoIsEightWithOne) {
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
       const std::string mine = bytes_of(checkpoint_of(folder_ / run, 20) / file);
       EXPECT_GT(mine.size(), 1000u);
-      EXPECT_TRUE(mine == bytes_of(checkpoint_of(folder_ / "1", 20) / file)) << file << " of " << run << " ranks";
+      EXPECT_TRUE(mine == bytes_of(checkpoint_of(folder_ / "1", 20) / file))
+          << file << " of " << run << " ranks";
     }
-    for (const char* value : {"/params_hash", "/train_loss", "/samples", "/epochs", "/eval/top1", "/eval/top5",
-                              "/eval/loss", "/eval/count", "/skipped_steps"})
-      EXPECT_EQ(json_at(folder_ / run / "summary.json", value), json_at(folder_ / "1" / "summary.json", value))
+    for (const char* value : {"/params_hash", "/train_loss", "/samples", "/epochs", "/eval/top1",
+                              "/eval/top5", "/eval/loss", "/eval/count", "/skipped_steps"})
+      EXPECT_EQ(json_at(folder_ / run / "summary.json", value),
+                json_at(folder_ / "1" / "summary.json", value))
           << value << " of " << run << " ranks";
     EXPECT_EQ(json_at(folder_ / run / "summary.json", "/world/ranks"), run);
     EXPECT_EQ(results(folder_ / run), results(folder_ / "1")) << run << " ranks";
@@ -71,7 +74,8 @@ TEST_P(Bits, OneRankWithEightShardsIsTwoWithFourIsFourWithTwoIsEightWithOne) {
 
   // What should change the bits does.
   trained(1, "--run.dir seed" + kSteps + kRandom + GetParam().arguments + " --train.seed 2");
-  EXPECT_NE(json_at(folder_ / "seed" / "summary.json", "/params_hash"), json_at(folder_ / "1" / "summary.json", "/params_hash"));
+  EXPECT_NE(json_at(folder_ / "seed" / "summary.json", "/params_hash"),
+            json_at(folder_ / "1" / "summary.json", "/params_hash"));
 }
 
 // The table of `trainer evaluate`, without the time it took.
@@ -81,13 +85,17 @@ std::string table_of(const Outcome& outcome) {
 
 TEST_P(Bits, EvaluateGivesTheNumbersOfTrainingInEveryWorld) {
   trained(2, "--run.dir run" + kSteps + GetParam().arguments);
-  const std::string evaluate = " evaluate --resume run --data.eval eval.h5 --batch.micro 4" + GetParam().arguments;
+  const std::string evaluate =
+      " evaluate --resume run --data.eval eval.h5 --batch.micro 4" + GetParam().arguments;
   const Outcome alone = run(trainer(1) + evaluate);
   ASSERT_EQ(alone.code, 0) << alone.text;
-  for (int ranks : {2, 3, 8}) EXPECT_EQ(table_of(run(trainer(ranks) + evaluate)), table_of(alone)) << ranks << " ranks";
+  for (int ranks : {2, 3, 8})
+    EXPECT_EQ(table_of(run(trainer(ranks) + evaluate)), table_of(alone)) << ranks << " ranks";
 
   const fs::path summary = folder_ / "run" / "summary.json";
-  const auto right = [&](const char* metric) { return std::to_string(std::lround(57 * number_at(summary, metric))); };
+  const auto right = [&](const char* metric) {
+    return std::to_string(std::lround(57 * number_at(summary, metric)));
+  };
   EXPECT_THAT(alone.text, HasSubstr("samples  57\n"));
   EXPECT_THAT(alone.text, testing::ContainsRegex("top-1 .*\\(" + right("/eval/top1") + " right\\)"));
   EXPECT_THAT(alone.text, testing::ContainsRegex("top-5 .*\\(" + right("/eval/top5") + " right\\)"));
@@ -101,7 +109,8 @@ TEST_P(Bits, FastReductionLandsClose) {
   trained(1, "--run.dir exact" + job);
   trained(2, "--run.dir fast --reduction fast" + job);
   for (const char* loss : {"/train_loss", "/eval/loss"})
-    EXPECT_NEAR(number_at(folder_ / "fast" / "summary.json", loss), number_at(folder_ / "exact" / "summary.json", loss), 1e-3)
+    EXPECT_NEAR(number_at(folder_ / "fast" / "summary.json", loss),
+                number_at(folder_ / "exact" / "summary.json", loss), 1e-3)
         << loss;
 }
 

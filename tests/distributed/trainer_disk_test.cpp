@@ -43,7 +43,8 @@ class FullDisk : public Refusal {
 TEST_F(FullDisk, IsFoundBeforeTraining) {
   if (!mount_disk("size=1m")) GTEST_SKIP() << why_;
   for (int ranks : {1, 2})
-    expect_refusal(trainer(ranks) + " " + job_, {"cannot write to run\\.dir 'disk/run'", "are free there, a run with two checkpoints takes"});
+    expect_refusal(trainer(ranks) + " " + job_, {"cannot write to run\\.dir 'disk/run'",
+                                                 "are free there, a run with two checkpoints takes"});
 }
 
 TEST_F(FullDisk, LaterLosesThatCheckpointAloneAndSaysSo) {
@@ -60,11 +61,13 @@ TEST_F(FullDisk, LaterLosesThatCheckpointAloneAndSaysSo) {
   ASSERT_TRUE(process.prints("was not written")) << process.text();
   fs::remove(folder_ / "disk" / "ballast");
   const int64_t before = newest_step(folder_ / "disk" / "run");
-  for (int tenths = 0; tenths < 600 && newest_step(folder_ / "disk" / "run") < before + 2; ++tenths) usleep(100'000);
+  for (int tenths = 0; tenths < 600 && newest_step(folder_ / "disk" / "run") < before + 2; ++tenths)
+    usleep(100'000);
   process.signal(SIGUSR1);
   const Outcome o = process.wait();
   EXPECT_EQ(o.code, 3) << o.text;
-  EXPECT_THAT(o.text, ContainsRegex("warning: the checkpoint of step '[0-9]+' was not written\n.*No space left on device\n.*training goes on"));
+  EXPECT_THAT(o.text, ContainsRegex("warning: the checkpoint of step '[0-9]+' was not written\n.*No space "
+                                    "left on device\n.*training goes on"));
   for (const std::string& name : listing()) EXPECT_EQ(count(name, ".partial"), 0) << name;
 }
 
@@ -80,7 +83,8 @@ TEST_F(FullDisk, AtTheEndIsAnErrorAndTheRunGoesOnOnceThereIsRoom) {
   EXPECT_LT(newest_step(folder_ / "disk/run"), 40);
   for (int64_t step = 1; step <= 4; ++step) fs::remove_all(checkpoint_of(folder_ / "disk/run", step));
   trained(2, job + "--resume auto --checkpoint.every 0");
-  EXPECT_EQ(json_at(folder_ / "disk/run/summary.json", "/params_hash"), json_at(folder_ / "whole/summary.json", "/params_hash"));
+  EXPECT_EQ(json_at(folder_ / "disk/run/summary.json", "/params_hash"),
+            json_at(folder_ / "whole/summary.json", "/params_hash"));
   EXPECT_EQ(logged_steps(folder_ / "disk/run", "train"), logged_steps(folder_ / "whole", "train"));
 }
 
@@ -89,7 +93,8 @@ const std::string kSlowDisk = "env LD_PRELOAD=" SLOW_FSYNC " ";
 // Four fsyncs a checkpoint: more than the ranks' patience with each other.
 TEST_F(TrainerTest, ASlowDiskHoldsUpNoOtherRankForTooLong) {
   data("train.h5", 64);
-  const Outcome o = run(kSlowDisk + trainer(2) + " " + kGood + "--checkpoint.every 1 --train.steps 2 --parallel.timeout 2");
+  const Outcome o =
+      run(kSlowDisk + trainer(2) + " " + kGood + "--checkpoint.every 1 --train.steps 2 --parallel.timeout 2");
   EXPECT_EQ(o.code, 0) << o.text;
   EXPECT_EQ(newest_step(folder_ / "run"), 2);
   EXPECT_TRUE(fs::exists(checkpoint_of(folder_ / "run", 1)));

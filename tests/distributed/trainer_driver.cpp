@@ -104,8 +104,8 @@ Outcome TrainerTest::trained(int ranks, const std::string& arguments) const {
 std::string TrainerTest::data(const std::string& name, int samples, const std::string& more) const {
   const std::string size = more.find("--size") == std::string::npos ? " --size 12" : "";
   const std::string classes = more.find("--classes") == std::string::npos ? " --classes 4" : "";
-  const Outcome made = run(std::string(DATATOOL) + " generate --out " + name + " --samples " + std::to_string(samples) +
-                           size + classes + " " + more);
+  const Outcome made = run(std::string(DATATOOL) + " generate --out " + name + " --samples " +
+                           std::to_string(samples) + size + classes + " " + more);
   EXPECT_EQ(made.code, 0) << made.text;
   return name;
 }
@@ -126,7 +126,8 @@ std::string bytes_of(const fs::path& file) {
 std::string json_at(const fs::path& file, const std::string& pointer) {
   const auto json = nlohmann::json::parse(bytes_of(file), nullptr, false);
   const nlohmann::json::json_pointer at(pointer);
-  return json.is_object() && json.contains(at) ? json.at(at).dump() : "nothing at '" + pointer + "' in '" + file.string() + "'";
+  return json.is_object() && json.contains(at) ? json.at(at).dump()
+                                               : "nothing at '" + pointer + "' in '" + file.string() + "'";
 }
 
 double number_at(const fs::path& file, const std::string& pointer) {
@@ -171,11 +172,13 @@ std::vector<Rank> ranks_in(const fs::path& folder) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::error_code gone;
-    const fs::path program = fs::read_symlink(entry.path() / "exe", gone), at = fs::read_symlink(entry.path() / "cwd", gone);
+    const fs::path program = fs::read_symlink(entry.path() / "exe", gone),
+                   at = fs::read_symlink(entry.path() / "cwd", gone);
     if (program != TRAINER || at != folder) continue;
     const std::string environment = bytes_of(entry.path() / "environ"), key = "OMPI_COMM_WORLD_RANK=";
     const size_t rank = environment.find(key);
-    found.push_back({std::stoi(name), rank == std::string::npos ? 0 : std::atoi(environment.c_str() + rank + key.size())});
+    found.push_back({std::stoi(name),
+                     rank == std::string::npos ? 0 : std::atoi(environment.c_str() + rank + key.size())});
   }
   std::ranges::sort(found, {}, &Rank::rank);
   return found;
@@ -183,11 +186,13 @@ std::vector<Rank> ranks_in(const fs::path& folder) {
 
 }  // namespace lockstep::e2e
 
-// The environment of every process that the tests start: theirs alone, so that a test program can be run by hand too.
+// The environment of every process that the tests start: theirs alone, so that a test program can be run by
+// hand too.
 int main(int argc, char** argv) {
-  for (const char* setting : {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1",
-                              "OMPI_MCA_hwloc_base_binding_policy=none", "OMPI_MCA_odls_base_sigkill_timeout=0", "OMP_NUM_THREADS=1",
-                              "LOCKSTEP_DEVICE_THREADS=1"}) {
+  for (const char* setting :
+       {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1",
+        "OMPI_MCA_hwloc_base_binding_policy=none", "OMPI_MCA_odls_base_sigkill_timeout=0",
+        "OMP_NUM_THREADS=1", "LOCKSTEP_DEVICE_THREADS=1"}) {
     const std::string text = setting;
     setenv(text.substr(0, text.find('=')).c_str(), text.substr(text.find('=') + 1).c_str(), 1);
   }

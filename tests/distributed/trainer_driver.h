@@ -52,10 +52,13 @@ class TrainerTest : public testing::Test {
   ~TrainerTest() override;
 
   Outcome run(const std::string& command) const { return Process(folder_, command).wait(); }
-  Outcome train(int ranks, const std::string& arguments) const { return run(trainer(ranks) + " " + arguments); }
+  Outcome train(int ranks, const std::string& arguments) const {
+    return run(trainer(ranks) + " " + arguments);
+  }
   /// As train(), and expects exit code 0.
   Outcome trained(int ranks, const std::string& arguments) const;
-  /// A generated set of small images; returns its path relative to the folder. `more` as to `datatool generate`.
+  /// A generated set of small images; returns its path relative to the folder. `more` as to `datatool
+  /// generate`.
   std::string data(const std::string& name, int samples, const std::string& more = "") const;
   /// The files and folders below the folder.
   std::set<std::string> listing() const;

@@ -11,20 +11,22 @@ struct Sizes {
 class Epochs : public TrainerTest, public testing::WithParamInterface<Sizes> {};
 
 INSTANTIATE_TEST_SUITE_P(Trainer, Epochs,
-                         testing::Values(Sizes{1, 1, 8},       // one sample
-                                         Sizes{5, 1, 8},       // fewer samples than ranks
-                                         Sizes{37, 2, 16},     // a last batch of 5, empty shards
-                                         Sizes{32, 4, 32}),    // whole batches alone
+                         testing::Values(Sizes{1, 1, 8},     // one sample
+                                         Sizes{5, 1, 8},     // fewer samples than ranks
+                                         Sizes{37, 2, 16},   // a last batch of 5, empty shards
+                                         Sizes{32, 4, 32}),  // whole batches alone
                          [](const auto& info) { return std::to_string(info.param.samples) + "Samples"; });
 
 TEST_P(Epochs, TrainAndEvaluateEachSampleOnce) {
   const auto [samples, micro, global] = GetParam();
   data("train.h5", samples);
-  const std::string job = " --data.train train.h5 --data.eval train.h5 --train.epochs 3 --batch.micro " + std::to_string(micro);
+  const std::string job =
+      " --data.train train.h5 --data.eval train.h5 --train.epochs 3 --batch.micro " + std::to_string(micro);
   for (int ranks : {1, 2, 4, 8, 3}) {
     const std::string run = std::to_string(ranks);
     // Three ranks share out a batch of theirs, in an order of MPI's.
-    trained(ranks, "--run.dir " + run + job + " --batch.global " + std::to_string(ranks == 3 ? 3 * micro * 2 : global) +
+    trained(ranks, "--run.dir " + run + job + " --batch.global " +
+                       std::to_string(ranks == 3 ? 3 * micro * 2 : global) +
                        (ranks == 3 ? " --reduction fast" : ""));
     const fs::path summary = folder_ / run / "summary.json";
     EXPECT_EQ(json_at(summary, "/samples"), std::to_string(3 * samples)) << ranks << " ranks";
@@ -37,13 +39,16 @@ TEST_P(Epochs, TrainAndEvaluateEachSampleOnce) {
 
 TEST_F(TrainerTest, DropLastLeavesOutThePartialBatchAlone) {
   data("train.h5", 37);
-  trained(2, "--run.dir run --data.train train.h5 --data.drop_last true --train.epochs 2 --batch.micro 2 --batch.global 16");
+  trained(2,
+          "--run.dir run --data.train train.h5 --data.drop_last true --train.epochs 2 --batch.micro 2 "
+          "--batch.global 16");
   EXPECT_EQ(json_at(folder_ / "run" / "summary.json", "/samples"), "64");
   EXPECT_EQ(json_at(folder_ / "run" / "summary.json", "/steps"), "4");
 }
 
 class EvaluateCommand : public TrainerTest, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Trainer, EvaluateCommand, testing::Values(1, 5, 49), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Trainer, EvaluateCommand, testing::Values(1, 5, 49),
+                         testing::PrintToStringParamName());
 
 TEST_P(EvaluateCommand, SeesEverySampleOnce) {
   data("train.h5", 16);
@@ -54,7 +59,8 @@ TEST_P(EvaluateCommand, SeesEverySampleOnce) {
     const Outcome o = run(trainer(ranks) + " evaluate --resume run --data.eval eval.h5 --batch.micro 3");
     ASSERT_EQ(o.code, 0) << o.text;
     const std::string table = o.text.substr(0, o.text.find("  seconds"));
-    EXPECT_THAT(table, testing::ContainsRegex("samples +" + std::to_string(GetParam()) + "\n")) << ranks << " ranks";
+    EXPECT_THAT(table, testing::ContainsRegex("samples +" + std::to_string(GetParam()) + "\n"))
+        << ranks << " ranks";
     if (ranks == 1) alone = table;
     EXPECT_EQ(table, alone) << ranks << " ranks";
   }

@@ -39,7 +39,8 @@ TEST_F(Failure, AKilledLauncherLeavesNoOrphans) {
 
 TEST_F(Failure, AStoppedRankIsNamedPastTheTimeout) {
   for (size_t victim : {1, 0}) {
-    Process process(folder_, trainer(3) + " " + job_ + "--reduction fast --batch.global 24 --parallel.timeout 2 --run.dir stopped" +
+    Process process(folder_, trainer(3) + " " + job_ +
+                                 "--reduction fast --batch.global 24 --parallel.timeout 2 --run.dir stopped" +
                                  std::to_string(victim));
     ASSERT_TRUE(process.prints("\nstep       3/")) << process.text();
     const std::vector<Rank> ranks = ranks_in(folder_);
@@ -48,7 +49,8 @@ TEST_F(Failure, AStoppedRankIsNamedPastTheTimeout) {
     const Outcome o = process.wait(40);
     EXPECT_EQ(o.code, 4) << o.text;
     EXPECT_EQ(count(o.text, "error: "), 1) << o.text;
-    EXPECT_THAT(o.text, ContainsRegex("rank '" + std::to_string(victim) + "' on '[^']+' does not answer: dead, stopped or cut off"));
+    EXPECT_THAT(o.text, ContainsRegex("rank '" + std::to_string(victim) +
+                                      "' on '[^']+' does not answer: dead, stopped or cut off"));
     EXPECT_EQ(ranks_in(folder_).size(), 0u);
   }
 }

@@ -24,11 +24,13 @@ class Quickstart : public TrainerTest {
 TEST_F(Quickstart, MakesItsDataOnceAndTrains) {
   const Outcome first = run(copied(2) + "--train.steps 3");
   EXPECT_EQ(first.code, 0) << first.text;
-  const std::string line = "no job given: the built-in quickstart job on a generated image set in '" + made_.string() + "'\n";
+  const std::string line =
+      "no job given: the built-in quickstart job on a generated image set in '" + made_.string() + "'\n";
   EXPECT_EQ(count(first.text, line), 1) << first.text;
   EXPECT_EQ(json_at(folder_ / "runs/quickstart-0001/summary.json", "/steps"), "3");
   EXPECT_EQ(json_at(folder_ / "runs/quickstart-0001/summary.json", "/job/batch.global"), "\"128\"");
-  EXPECT_THAT(listing(), testing::IsSupersetOf({"cache/lockstep/generated/train.h5", "cache/lockstep/generated/test.h5"}));
+  EXPECT_THAT(listing(), testing::IsSupersetOf(
+                             {"cache/lockstep/generated/train.h5", "cache/lockstep/generated/test.h5"}));
   const auto written = fs::last_write_time(made_ / "train.h5");
 
   const Outcome second = run(copied(1) + "train --train.steps=3 --optim.lr 0.05");

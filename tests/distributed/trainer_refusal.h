@@ -11,7 +11,8 @@ inline const std::string kGood =
 
 class Refusal : public TrainerTest {
  protected:
-  /// Exit code 2, one message that matches each of the regular expressions, and no file more or less than before.
+  /// Exit code 2, one message that matches each of the regular expressions, and no file more or less than
+  /// before.
   void expect_refusal(const std::string& command, const std::vector<std::string>& said) const {
     SCOPED_TRACE(command);
     const std::set<std::string> before = listing();

@@ -18,7 +18,8 @@ using testing::HasSubstr;
 
 // Seven steps an epoch. A constant learning rate: how far a run should go may then change under way.
 const std::string kJob =
-    " --data.train train.h5 --batch.micro 4 --batch.global 32 --log.every 1 --schedule.name constant --optim.lr 0.02 "
+    " --data.train train.h5 --batch.micro 4 --batch.global 32 --log.every 1 --schedule.name constant "
+    "--optim.lr 0.02 "
     "--model.dropout 0.3 --data.flip true --data.pad 2 --train.ema_decay 0.9";
 
 class Resume : public TrainerTest {
@@ -26,7 +27,9 @@ class Resume : public TrainerTest {
   Resume() { data("train.h5", 203); }
 
   std::string steps(int64_t n) const { return " --train.steps " + std::to_string(n); }
-  std::string hash(const std::string& run) const { return json_at(folder_ / run / "summary.json", "/params_hash"); }
+  std::string hash(const std::string& run) const {
+    return json_at(folder_ / run / "summary.json", "/params_hash");
+  }
 
   void expect_same_end(const std::string& run, const std::string& reference, int64_t step) const {
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
@@ -35,7 +38,9 @@ class Resume : public TrainerTest {
       EXPECT_TRUE(mine == bytes_of(checkpoint_of(folder_ / reference, step) / file)) << file << " of " << run;
     }
     for (const char* value : {"/params_hash", "/samples", "/steps", "/train_loss"})
-      EXPECT_EQ(json_at(folder_ / run / "summary.json", value), json_at(folder_ / reference / "summary.json", value)) << value;
+      EXPECT_EQ(json_at(folder_ / run / "summary.json", value),
+                json_at(folder_ / reference / "summary.json", value))
+          << value;
   }
 
   void expect_each_step_once(const std::string& run, int64_t last) const {
@@ -47,12 +52,14 @@ class Resume : public TrainerTest {
 
 TEST_F(Resume, OnAnotherWorldFromTheMiddleOfAnEpoch) {
   // A schedule that depends on the whole length, and on where the run stands in it.
-  const std::string job = kJob + " --schedule.name cosine --optim.name adamw --optim.clip_norm 0.5" + steps(20);
+  const std::string job =
+      kJob + " --schedule.name cosine --optim.name adamw --optim.clip_norm 0.5" + steps(20);
   trained(1, "--run.dir whole --checkpoint.every 7 --checkpoint.keep 9" + job);
   for (int ranks : {2, 8}) {
     const std::string run = std::to_string(ranks);
     fs::create_directories(folder_ / run / "checkpoints");
-    fs::copy(checkpoint_of(folder_ / "whole", 7), checkpoint_of(folder_ / run, 7), fs::copy_options::recursive);
+    fs::copy(checkpoint_of(folder_ / "whole", 7), checkpoint_of(folder_ / run, 7),
+             fs::copy_options::recursive);
     const Outcome o = trained(ranks, "--resume auto --run.dir " + run + job);
     EXPECT_THAT(o.text, HasSubstr("going on from '" + run + "/checkpoints/step-00000007'"));
     EXPECT_EQ(count(o.text, "\nstep "), 13) << o.text;
@@ -72,7 +79,8 @@ TEST_F(Resume, ThreeTimesWithinOneEpochOnFourWorlds) {
 
 TEST_F(Resume, OfAFinishedRunChangesNothing) {
   data("eval.h5", 20, "--eval");
-  const std::string job = " --data.eval eval.h5 --checkpoint.best top1 --checkpoint.every 3" + kJob + steps(8);
+  const std::string job =
+      " --data.eval eval.h5 --checkpoint.best top1 --checkpoint.every 3" + kJob + steps(8);
   trained(1, "--run.dir run" + job);
   std::map<std::string, std::string> before;
   for (const std::string& name : listing()) before[name] = bytes_of(folder_ / name);
@@ -101,17 +109,25 @@ TEST_F(Resume, SaysWhatHasChangedInTheJobAndRefusesWhatMovesTheCursor) {
   trained(1, "--run.dir run" + kJob + steps(3));
   const Outcome same = trained(2, "--resume auto --run.dir run" + kJob + steps(3));
   EXPECT_EQ(count(same.text, "warning"), 0) << same.text;
-  const std::string changed = "env LOCKSTEP_DEVICE_THREADS=2 " + trainer(1) + " --resume auto --run.dir run" + kJob + steps(4) +
-                              " --optim.lr 0.01 --checkpoint.every 1";
+  const std::string changed = "env LOCKSTEP_DEVICE_THREADS=2 " + trainer(1) + " --resume auto --run.dir run" +
+                              kJob + steps(4) + " --optim.lr 0.01 --checkpoint.every 1";
   const Outcome o = run(changed);
   EXPECT_EQ(o.code, 0) << o.text;
-  EXPECT_THAT(o.text, HasSubstr("warning: the job has changed since its checkpoint: the bits will not be those of one uninterrupted "
-                                "run\n  train.steps was '3' and is '4'\n  optim.lr was '0.02' and is '0.01'\n  device.threads was "
-                                "'1' and is '2'\n"));
-  const Outcome refused = train(1, "--resume auto --run.dir run" + kJob + steps(9) + " --data.drop_last true");
+  EXPECT_THAT(
+      o.text,
+      HasSubstr(
+          "warning: the job has changed since its checkpoint: the bits will not be those of one "
+          "uninterrupted "
+          "run\n  train.steps was '3' and is '4'\n  optim.lr was '0.02' and is '0.01'\n  device.threads was "
+          "'1' and is '2'\n"));
+  const Outcome refused =
+      train(1, "--resume auto --run.dir run" + kJob + steps(9) + " --data.drop_last true");
   EXPECT_EQ(refused.code, 2) << refused.text;
-  EXPECT_THAT(refused.text, HasSubstr("belongs to another run: data.drop_last differs\n  it was 'false' then and is 'true' now"));
-  const Outcome mean = train(1, "--resume auto --run.dir run" + kJob + steps(9) + " --data.mean 0.25 --data.std 0.5");
+  EXPECT_THAT(
+      refused.text,
+      HasSubstr("belongs to another run: data.drop_last differs\n  it was 'false' then and is 'true' now"));
+  const Outcome mean =
+      train(1, "--resume auto --run.dir run" + kJob + steps(9) + " --data.mean 0.25 --data.std 0.5");
   EXPECT_EQ(mean.code, 2) << mean.text;
   EXPECT_THAT(mean.text, HasSubstr("belongs to another run: data.train.mean differs"));
   EXPECT_THAT(mean.text, HasSubstr("' then and is '0.25' now"));
@@ -123,13 +139,18 @@ TEST_F(Resume, RefusesDataInAnotherOrder) {
   data("chunked.h5", 203, "--compress");
   const Outcome o = train(2, "--resume auto --run.dir run" + kJob + steps(9) + " --data.train chunked.h5");
   EXPECT_EQ(o.code, 2) << o.text;
-  EXPECT_THAT(o.text, HasSubstr("belongs to another run: data.train.order differs\n  it was 'by row' then and is 'by chunks of "));
+  EXPECT_THAT(
+      o.text,
+      HasSubstr(
+          "belongs to another run: data.train.order differs\n  it was 'by row' then and is 'by chunks of "));
 }
 
 TEST_F(Resume, KeepsTheBestEvaluationWhereverTheRunStopped) {
   data("eval.h5", 60, "--eval");
-  const std::string job = kJob + " --data.eval eval.h5 --train.eval_every_steps 2 --train.eval_every 0 --checkpoint.best loss "
-                                 "--checkpoint.keep 1 --optim.lr 0.3 --optim.momentum 0.99";
+  const std::string job =
+      kJob +
+      " --data.eval eval.h5 --train.eval_every_steps 2 --train.eval_every 0 --checkpoint.best loss "
+      "--checkpoint.keep 1 --optim.lr 0.3 --optim.momentum 0.99";
   trained(1, "--run.dir whole" + job + steps(20));
   // The best by what the run itself has written down.
   std::istringstream lines(bytes_of(folder_ / "whole" / "metrics.jsonl"));
@@ -144,7 +165,8 @@ TEST_F(Resume, KeepsTheBestEvaluationWhereverTheRunStopped) {
   std::set<std::string> kept{"step-00000020", checkpoint_of("", best_step).filename().string()};
   const auto checkpoints = [&](const std::string& run) {
     std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_ / run / "checkpoints")) names.insert(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder_ / run / "checkpoints"))
+      names.insert(entry.path().filename().string());
     return names;
   };
   EXPECT_EQ(checkpoints("whole"), kept);
@@ -166,14 +188,16 @@ TEST_F(Resume, WithNothingLeftToDoKeepsLossAndEvaluation) {
   EXPECT_EQ(count(o.text, "nan"), 0) << o.text;
   std::ofstream(folder_ / "before.json") << summary;
   for (const char* value : {"/train_loss", "/eval", "/params_hash", "/steps", "/samples"})
-    EXPECT_EQ(json_at(folder_ / "run" / "summary.json", value), json_at(folder_ / "before.json", value)) << value;
+    EXPECT_EQ(json_at(folder_ / "run" / "summary.json", value), json_at(folder_ / "before.json", value))
+        << value;
   // One that was stopped before its last evaluation makes it.
   trained(1, "--run.dir other" + kJob + steps(4));
   EXPECT_EQ(json_at(folder_ / "other" / "summary.json", "/eval"), "null");
   for (int again = 0; again < 2; ++again) {
     const Outcome resumed = trained(1, "--resume auto --run.dir other" + job);
     EXPECT_EQ(count(resumed.text, "\neval step"), again == 0 ? 1 : 0) << resumed.text;
-    EXPECT_EQ(json_at(folder_ / "other" / "summary.json", "/eval"), json_at(folder_ / "before.json", "/eval"));
+    EXPECT_EQ(json_at(folder_ / "other" / "summary.json", "/eval"),
+              json_at(folder_ / "before.json", "/eval"));
   }
   EXPECT_EQ(logged_steps(folder_ / "other", "eval"), std::vector<int64_t>{4});
 }
@@ -185,7 +209,8 @@ TEST_F(Resume, OfARunThatIsStillGoingIsRefused) {
   fs::create_directory(folder_ / "elsewhere");
   for (const char* resume : {"--resume auto", "--resume ../run", ""}) {
     const Outcome o = Process(folder_ / "elsewhere", trainer(1) + " " + resume + kJob + steps(1000000) +
-                                                         " --data.train ../train.h5 --run.dir ../run").wait();
+                                                         " --data.train ../train.h5 --run.dir ../run")
+                          .wait();
     EXPECT_EQ(o.code, 2) << o.text;
     EXPECT_THAT(o.text, HasSubstr("run.dir '../run' is in use\n  process '" + holder + "' on '"));
   }
@@ -200,7 +225,8 @@ INSTANTIATE_TEST_SUITE_P(Trainer, StopSignal,
                          testing::Values(std::pair{1, SIGTERM}, std::pair{1, SIGINT}, std::pair{1, SIGUSR1},
                                          std::pair{2, SIGUSR1}, std::pair{8, SIGUSR1}),
                          [](const auto& info) {
-                           return "Ranks" + std::to_string(info.param.first) + "Signal" + std::to_string(info.param.second);
+                           return "Ranks" + std::to_string(info.param.first) + "Signal" +
+                                  std::to_string(info.param.second);
                          });
 
 TEST_P(StopSignal, EndsWithAWholeCheckpointAndExitCode3AndTheRunGoesOn) {
@@ -246,7 +272,8 @@ TEST_F(Resume, AfterKillsAtRandomMomentsOfARunThatSavesAtEachStep) {
   expect_same_end("run", "whole", end);
   expect_each_step_once("run", end);
   for (const std::string& name : listing())
-    for (const char* leftover : {".partial", ".trash", ".replaced"}) EXPECT_EQ(count(name, leftover), 0) << name;
+    for (const char* leftover : {".partial", ".trash", ".replaced"})
+      EXPECT_EQ(count(name, leftover), 0) << name;
 }
 
 }  // namespace

@@ -49,7 +49,9 @@ class GeluKernel final : public Kernel {
     if (!low.wants_gradient(node_.inputs[0])) return;
     auto pd = gelu_backward(low.engine, x_.md, pd_);
     backward_ = Primitive::make<dnnl::eltwise_backward>(pd, low);
-    backward_.arg(DNNL_ARG_SRC, x_).arg(DNNL_ARG_DIFF_DST, dy).arg(DNNL_ARG_DIFF_SRC, gradient_in_place(low, node_.inputs[0], dy));
+    backward_.arg(DNNL_ARG_SRC, x_)
+        .arg(DNNL_ARG_DIFF_DST, dy)
+        .arg(DNNL_ARG_DIFF_SRC, gradient_in_place(low, node_.inputs[0], dy));
   }
   void bind(const std::vector<Slot>& slots) override {
     forward_.bind(slots);

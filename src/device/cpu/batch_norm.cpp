@@ -1,9 +1,10 @@
 // Batch normalisation with the residual add and ReLU folded in, on blocks of 16 (or 8) channels.
 //
-// Why our own: the library passes over the activations nine times (two for statistics, one to apply, a mask, a separate
-// add and ReLU, and as many back). Here forward reads twice and writes once, backward reads x and dy twice and
-// writes once, and one block of channels at a time, so that the second read hits the cache.
-// Sums are taken per sample in double from short float runs and added in sample order: they do not depend on threads.
+// Why our own: the library passes over the activations nine times (two for statistics, one to apply, a mask,
+// a separate add and ReLU, and as many back). Here forward reads twice and writes once, backward reads x and
+// dy twice and writes once, and one block of channels at a time, so that the second read hits the cache. Sums
+// are taken per sample in double from short float runs and added in sample order: they do not depend on
+// threads.
 #include <omp.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ constexpr int64_t kRun = 128;  ///< pixels summed in float before going to doubl
 
 // Sums of (x - pivot) and (x - pivot)^2 over the pixels of one sample and channel block.
 template <class V>
-LOCKSTEP_INLINE void moments(const float* x, int64_t pixels, const float* pivot, double* sum, double* square) {
+LOCKSTEP_INLINE void moments(const float* x, int64_t pixels, const float* pivot, double* sum,
+                             double* square) {
   constexpr int64_t B = lanes<V>;
   const V p = load<V>(pivot);
   for (int64_t k = 0; k < B; ++k) sum[k] = square[k] = 0;
@@ -54,8 +56,8 @@ LOCKSTEP_INLINE V relu_of(const V& v) {
 }
 
 template <class V>
-LOCKSTEP_INLINE void apply(const float* x, const float* residual, bool relu, int64_t pixels, const float* scale,
-                           const float* shift, float* y) {
+LOCKSTEP_INLINE void apply(const float* x, const float* residual, bool relu, int64_t pixels,
+                           const float* scale, const float* shift, float* y) {
   constexpr int64_t B = lanes<V>;
   const V a = load<V>(scale), b = load<V>(shift);
   if (residual) {
@@ -73,9 +75,9 @@ LOCKSTEP_INLINE void apply(const float* x, const float* residual, bool relu, int
 
 // Sums of dz and dz * (x - mean), where dz is dy behind the ReLU's mask. Stores dz where `dz` is given.
 template <class V>
-LOCKSTEP_INLINE void backward_sums(const float* x, const float* y, const float* dy, const float* dy2, bool relu, float* dz,
-                                   int64_t pixels, const float* mean, const float* scale, const float* shift, double* sum,
-                                   double* product) {
+LOCKSTEP_INLINE void backward_sums(const float* x, const float* y, const float* dy, const float* dy2,
+                                   bool relu, float* dz, int64_t pixels, const float* mean,
+                                   const float* scale, const float* shift, double* sum, double* product) {
   constexpr int64_t B = lanes<V>;
   const V m = load<V>(mean), a = load<V>(scale), b = load<V>(shift);
   for (int64_t k = 0; k < B; ++k) sum[k] = product[k] = 0;
@@ -96,8 +98,9 @@ LOCKSTEP_INLINE void backward_sums(const float* x, const float* y, const float* 
 
 // dx = ca * dz + cb * x + cc.
 template <class V>
-LOCKSTEP_INLINE void backward_apply(const float* x, const float* dz, bool relu, int64_t pixels, const float* scale,
-                                    const float* shift, const float* ca, const float* cb, const float* cc, float* dx) {
+LOCKSTEP_INLINE void backward_apply(const float* x, const float* dz, bool relu, int64_t pixels,
+                                    const float* scale, const float* shift, const float* ca, const float* cb,
+                                    const float* cc, float* dx) {
   constexpr int64_t B = lanes<V>;
   const V a = load<V>(scale), b = load<V>(shift), p = load<V>(ca), q = load<V>(cb), r = load<V>(cc);
   for (int64_t i = 0; i < pixels; ++i) {
@@ -108,30 +111,33 @@ LOCKSTEP_INLINE void backward_apply(const float* x, const float* dz, bool relu, 
   }
 }
 
-#define LOCKSTEP_BOTH(name, PARAMETERS, ARGUMENTS)                          \
+#define LOCKSTEP_BOTH(name, PARAMETERS, ARGUMENTS)                    \
   LOCKSTEP_SIMD void name##16 PARAMETERS { name<Float16> ARGUMENTS; } \
   LOCKSTEP_SIMD void name##8 PARAMETERS { name<Float8> ARGUMENTS; }
 
 LOCKSTEP_BOTH(moments, (const float* x, int64_t pixels, const float* pivot, double* sum, double* square),
               (x, pixels, pivot, sum, square))
 LOCKSTEP_BOTH(apply,
-              (const float* x, const float* residual, bool relu, int64_t pixels, const float* scale, const float* shift,
-               float* y),
+              (const float* x, const float* residual, bool relu, int64_t pixels, const float* scale,
+               const float* shift, float* y),
               (x, residual, relu, pixels, scale, shift, y))
 LOCKSTEP_BOTH(backward_sums,
-              (const float* x, const float* y, const float* dy, const float* dy2, bool relu, float* dz, int64_t pixels,
-               const float* mean, const float* scale, const float* shift, double* sum, double* product),
+              (const float* x, const float* y, const float* dy, const float* dy2, bool relu, float* dz,
+               int64_t pixels, const float* mean, const float* scale, const float* shift, double* sum,
+               double* product),
               (x, y, dy, dy2, relu, dz, pixels, mean, scale, shift, sum, product))
 LOCKSTEP_BOTH(backward_apply,
-              (const float* x, const float* dz, bool relu, int64_t pixels, const float* scale, const float* shift,
-               const float* ca, const float* cb, const float* cc, float* dx),
+              (const float* x, const float* dz, bool relu, int64_t pixels, const float* scale,
+               const float* shift, const float* ca, const float* cb, const float* cc, float* dx),
               (x, dz, relu, pixels, scale, shift, ca, cb, cc, dx))
 #undef LOCKSTEP_BOTH
 
-// partial(block, sample) for all samples, then finish(block), then use(block, sample): block by block on each thread where
-// there are enough blocks, so that `use` finds its data in the cache; in three phases over all pairs where there are not.
+// partial(block, sample) for all samples, then finish(block), then use(block, sample): block by block on each
+// thread where there are enough blocks, so that `use` finds its data in the cache; in three phases over all
+// pairs where there are not.
 template <class Partial, class Finish, class Use>
-void by_channel_block(int64_t blocks, int64_t samples, const Partial& partial, const Finish& finish, const Use& use) {
+void by_channel_block(int64_t blocks, int64_t samples, const Partial& partial, const Finish& finish,
+                      const Use& use) {
   if (blocks >= omp_get_max_threads()) {
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < blocks; ++b) {
@@ -219,14 +225,14 @@ class BatchNormKernel final : public Kernel {
   void forward(const Pass& pass) override {
     auto partial = [&](int64_t b, int64_t n) {
       if (!training_) return;
-      (B_ == 16 ? moments16 : moments8)(x_data_ + at(b, n), pixels_, x_data_ + at(b, 0), sums(partials_, b, n, 0),
-                                        sums(partials_, b, n, 1));
+      (B_ == 16 ? moments16 : moments8)(x_data_ + at(b, n), pixels_, x_data_ + at(b, 0),
+                                        sums(partials_, b, n, 0), sums(partials_, b, n, 1));
     };
     auto finish = [&](int64_t b) { finish_forward(b, pass.key.share); };
     auto use = [&](int64_t b, int64_t n) {
       const int64_t i = at(b, n);
-      (B_ == 16 ? apply16 : apply8)(x_data_ + i, residual_data_ ? residual_data_ + i : nullptr, op_.relu, pixels_,
-                                    vector(kScale, b), vector(kShift, b), y_data_ + i);
+      (B_ == 16 ? apply16 : apply8)(x_data_ + i, residual_data_ ? residual_data_ + i : nullptr, op_.relu,
+                                    pixels_, vector(kScale, b), vector(kShift, b), y_data_ + i);
     };
     by_channel_block(blocks_, samples_, partial, finish, use);
   }
@@ -235,17 +241,18 @@ class BatchNormKernel final : public Kernel {
     auto partial = [&](int64_t b, int64_t n) {
       const int64_t i = at(b, n);
       (B_ == 16 ? backward_sums16 : backward_sums8)(
-          x_data_ + i, op_.add && op_.relu ? y_data_ + i : nullptr, dy_data_ + i, dy2_data_ ? dy2_data_ + i : nullptr,
-          op_.relu, dz_data_ ? dz_data_ + i : nullptr, pixels_, vector(kMean, b), vector(kScale, b), vector(kShift, b),
-          sums(partials_backward_, b, n, 0), sums(partials_backward_, b, n, 1));
+          x_data_ + i, op_.add && op_.relu ? y_data_ + i : nullptr, dy_data_ + i,
+          dy2_data_ ? dy2_data_ + i : nullptr, op_.relu, dz_data_ ? dz_data_ + i : nullptr, pixels_,
+          vector(kMean, b), vector(kScale, b), vector(kShift, b), sums(partials_backward_, b, n, 0),
+          sums(partials_backward_, b, n, 1));
     };
     auto finish = [&](int64_t b) { finish_backward(b); };
     auto use = [&](int64_t b, int64_t n) {
       if (!dx_data_) return;
       const int64_t i = at(b, n);
       (B_ == 16 ? backward_apply16 : backward_apply8)(
-          x_data_ + i, dz_data_ ? dz_data_ + i : dy_data_ + i, op_.relu && !dz_data_, pixels_, vector(kScale, b),
-          vector(kShift, b), vector(kA, b), vector(kB, b), vector(kC, b), dx_data_ + i);
+          x_data_ + i, dz_data_ ? dz_data_ + i : dy_data_ + i, op_.relu && !dz_data_, pixels_,
+          vector(kScale, b), vector(kShift, b), vector(kA, b), vector(kB, b), vector(kC, b), dx_data_ + i);
     };
     by_channel_block(blocks_, samples_, partial, finish, use);
   }
@@ -323,8 +330,8 @@ class BatchNormKernel final : public Kernel {
   memory::desc md_;
   Tensor x_, residual_, y_, dy_, dy2_, dz_, dx_;
   int vectors_slot_ = -1, partials_slot_ = -1, partials_backward_slot_ = -1;
-  float *x_data_ = nullptr, *y_data_ = nullptr, *residual_data_ = nullptr, *dy_data_ = nullptr, *dy2_data_ = nullptr,
-        *dz_data_ = nullptr, *dx_data_ = nullptr, *vectors_ = nullptr;
+  float *x_data_ = nullptr, *y_data_ = nullptr, *residual_data_ = nullptr, *dy_data_ = nullptr,
+        *dy2_data_ = nullptr, *dz_data_ = nullptr, *dx_data_ = nullptr, *vectors_ = nullptr;
   double *partials_ = nullptr, *partials_backward_ = nullptr;
   float *gamma_, *beta_, *dgamma_, *dbeta_, *running_mean_, *running_var_, *shard_mean_, *shard_var_;
 };

@@ -7,7 +7,8 @@ namespace lockstep::device::cpu {
 
 namespace {
 
-// Channels may start anywhere in a block, so lines are moved channel by channel, whole blocks at once where they match.
+// Channels may start anywhere in a block, so lines are moved channel by channel, whole blocks at once where
+// they match.
 class ConcatKernel final : public Kernel {
  public:
   ConcatKernel(const nn::Node& node, Lowering& low) : node_(node), B_(channel_block()) {
@@ -53,9 +54,10 @@ class ConcatKernel final : public Kernel {
   int64_t at(int64_t channels, int64_t n, int64_t c) const {
     return ((n * blocks(channels) + c / B_) * pixels_) * B_ + c % B_;
   }
-  // `count` channels of `from` (which has `from_channels`) starting at from_first into `to` starting at to_first.
-  void move(const float* from, int64_t from_channels, int64_t from_first, float* to, int64_t to_channels, int64_t to_first,
-            int64_t count) const {
+  // `count` channels of `from` (which has `from_channels`) starting at from_first into `to` starting at
+  // to_first.
+  void move(const float* from, int64_t from_channels, int64_t from_first, float* to, int64_t to_channels,
+            int64_t to_first, int64_t count) const {
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < samples_; ++n)
       for (int64_t c = 0; c < count;) {

@@ -9,10 +9,11 @@ namespace {
 constexpr auto f32 = memory::data_type::f32;
 constexpr auto any = memory::format_tag::any;
 
-// Winograd's F(4x4, 3x3) where it can be used. oneDNN 2.6 picks the direct kernel by itself for weight gradients of large
-// images, where Winograd takes half the time (64 channels of 56x56: 3.5 against 7.5 ms), and Winograd for few channels on
-// images that its 4x4 tiles do not divide, where direct is faster (16 to 64 channels of 14x14: 1.19 against 0.93 ms). A rule
-// and not a measurement at start: all ranks must choose alike.
+// Winograd's F(4x4, 3x3) where it can be used. oneDNN 2.6 picks the direct kernel by itself for weight
+// gradients of large images, where Winograd takes half the time (64 channels of 56x56: 3.5 against 7.5 ms),
+// and Winograd for few channels on images that its 4x4 tiles do not divide, where direct is faster (16 to 64
+// channels of 14x14: 1.19 against 0.93 ms). A rule and not a measurement at start: all ranks must choose
+// alike.
 dnnl::algorithm algorithm(const nn::Conv2d& op, const Shape& in) {
   using Pair = std::array<int64_t, 2>;
   if (op.kernel != Pair{3, 3} || op.stride != Pair{1, 1} || op.dilation != Pair{1, 1} || op.groups != 1)
@@ -123,7 +124,8 @@ class Conv2dKernel final : public Kernel {
       to_store_.arg(DNNL_ARG_FROM, other).arg(DNNL_ARG_TO, dw);
     }
     if (op_.bias)
-      backward_weights_.arg(DNNL_ARG_DIFF_BIAS, bias_layout(op_), low.fixed(low.store.gradient(node_.parameters[1]), 0));
+      backward_weights_.arg(DNNL_ARG_DIFF_BIAS, bias_layout(op_),
+                            low.fixed(low.store.gradient(node_.parameters[1]), 0));
 
     if (!low.wants_gradient(node_.inputs[0])) return;
     const memory::desc any_weights(dims_of(layout), f32, any);
@@ -138,7 +140,8 @@ class Conv2dKernel final : public Kernel {
   }
 
   void bind(const std::vector<Slot>& slots) override {
-    for (Primitive* p : {&forward_, &to_canonical_, &backward_weights_, &to_store_, &backward_data_}) p->bind(slots);
+    for (Primitive* p : {&forward_, &to_canonical_, &backward_weights_, &to_store_, &backward_data_})
+      p->bind(slots);
   }
 
   void forward(const Pass& pass) override {
@@ -157,7 +160,8 @@ class Conv2dKernel final : public Kernel {
  private:
   // The parameter itself where its layout fits, else a derived copy.
   Tensor weights_in(const memory::desc& md, Lowering& low) {
-    void* address = md == low.store.layout(weight_) ? low.store.value(weight_) : low.store.copy_of(weight_, md);
+    void* address =
+        md == low.store.layout(weight_) ? low.store.value(weight_) : low.store.copy_of(weight_, md);
     return {md, low.fixed(address, md.get_size())};
   }
 
@@ -177,7 +181,8 @@ std::unique_ptr<Kernel> lower(const nn::Conv2d& op, const nn::Node& node, Loweri
   return std::make_unique<Conv2dKernel>(op, node, low);
 }
 
-memory::desc parameter_layout(const nn::Graph& g, const nn::Node& node, const nn::Conv2d& op, const dnnl::engine& engine) {
+memory::desc parameter_layout(const nn::Graph& g, const nn::Node& node, const nn::Conv2d& op,
+                              const dnnl::engine& engine) {
   const Shape in = g.shape(node.inputs[0]), out = g.shape(node.output);
   const Dims w = weight_dims(op, in);
   const memory::desc any_in(dims_of(in), f32, any), any_out(dims_of(out), f32, any), any_weights(w, f32, any);
@@ -187,7 +192,8 @@ memory::desc parameter_layout(const nn::Graph& g, const nn::Node& node, const nn
   });
   if (forward) {
     auto weights = preferred(shape, [&](const ConvolutionShape& c) {
-      return conv_backward_weights(engine, forward.src_desc(), any_weights, bias_layout(op), forward.dst_desc(), c, forward);
+      return conv_backward_weights(engine, forward.src_desc(), any_weights, bias_layout(op),
+                                   forward.dst_desc(), c, forward);
     });
     if (weights && is_plain_or_blocked(weights.diff_weights_desc())) return weights.diff_weights_desc();
   }

@@ -45,14 +45,15 @@ LOCKSTEP_SIMD void sgd_piece(const SgdStep& s, const float* __restrict g, float 
                              float* __restrict m, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sgd(s, g[i] * factor, p[i], m[i]);
 }
-LOCKSTEP_SIMD void sgd_plain_piece(const SgdStep& s, const float* __restrict g, float factor, float* __restrict p, int64_t n) {
+LOCKSTEP_SIMD void sgd_plain_piece(const SgdStep& s, const float* __restrict g, float factor,
+                                   float* __restrict p, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     float unused = 0;
     sgd(s, g[i] * factor, p[i], unused);
   }
 }
-LOCKSTEP_SIMD void adamw_piece(const AdamWStep& s, const float* __restrict g, float factor, float* __restrict p,
-                               float* __restrict m, float* __restrict v, int64_t n) {
+LOCKSTEP_SIMD void adamw_piece(const AdamWStep& s, const float* __restrict g, float factor,
+                               float* __restrict p, float* __restrict m, float* __restrict v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) adamw(s, g[i] * factor, p[i], m[i], v[i]);
 }
 LOCKSTEP_SIMD void ema_piece(const float* __restrict p, float decay, float* __restrict average, int64_t n) {
@@ -116,8 +117,8 @@ class CpuDevice final : public Device {
   }
   void update(const AdamWStep& s, const UpdateRange& r) override {
     by_piece(r.parameters.size(), [&](int64_t at, int64_t n) {
-      adamw_piece(s, r.gradients.data() + at, r.gradient_factor, r.parameters.data() + at, r.moment1.data() + at,
-                  r.moment2.data() + at, n);
+      adamw_piece(s, r.gradients.data() + at, r.gradient_factor, r.parameters.data() + at,
+                  r.moment1.data() + at, r.moment2.data() + at, n);
       average(r, at, n);
     });
   }

@@ -15,9 +15,10 @@ class DropoutKernel final : public Kernel {
       : op_(op), node_(node), identity_(!low.training || op.p == 0), x_(low.read(node.inputs[0])) {
     const Dims dims = dims_of(x_.md);
     samples_ = dims[0], channels_ = dims[1], pixels_ = dims.size() == 4 ? dims[2] * dims[3] : 1;
-    block_ = x_.md == low.canonical(Shape(std::span<const int64_t>(dims.data(), dims.size()))) && dims.size() == 4
-                 ? channel_block()
-                 : channels_;
+    block_ =
+        x_.md == low.canonical(Shape(std::span<const int64_t>(dims.data(), dims.size()))) && dims.size() == 4
+            ? channel_block()
+            : channels_;
     if (identity_) {
       low.alias(node.output, x_);
     } else {
@@ -51,7 +52,8 @@ class DropoutKernel final : public Kernel {
 #pragma omp parallel for collapse(2) schedule(static)
     for (int64_t n = 0; n < samples_; ++n)
       for (int64_t b = 0; b < blocks; ++b) {
-        const RandomKey key{pass.key.seed, pass.key.step, pass.batch.samples[n], Purpose::dropout, op_.stream};
+        const RandomKey key{pass.key.seed, pass.key.step, pass.batch.samples[n], Purpose::dropout,
+                            op_.stream};
         for (int64_t i = 0; i < pixels_; ++i) {
           const int64_t at = ((n * blocks + b) * pixels_ + i) * block_;
           const int64_t element = i * channels_ + b * block_;  // channels-last

@@ -5,7 +5,9 @@
 
 namespace lockstep::device::cpu {
 
-inline int64_t padded_count(const memory::desc& md) { return static_cast<int64_t>(md.get_size() / sizeof(float)); }
+inline int64_t padded_count(const memory::desc& md) {
+  return static_cast<int64_t>(md.get_size() / sizeof(float));
+}
 
 inline float* address(const std::vector<Slot>& slots, const Tensor& t) {
   return t.slot < 0 ? nullptr : static_cast<float*>(slots[t.slot].address);

@@ -6,12 +6,13 @@ namespace lockstep::device::cpu {
 
 namespace {
 
-// The batch's images [N, C, H, W]. A convolution that takes this layout reads them where the loader put them; the copy
-// here is for any other reader, and the program leaves it out where there is none.
+// The batch's images [N, C, H, W]. A convolution that takes this layout reads them where the loader put them;
+// the copy here is for any other reader, and the program leaves it out where there is none.
 class InputKernel final : public Kernel {
  public:
   InputKernel(const nn::Node& node, Lowering& low) {
-    const memory::desc md(dims_of(low.graph.shape(node.output)), memory::data_type::f32, memory::format_tag::nchw);
+    const memory::desc md(dims_of(low.graph.shape(node.output)), memory::data_type::f32,
+                          memory::format_tag::nchw);
     x_ = low.make(node.output, md);
   }
   void bind(const std::vector<Slot>& slots) override { data_ = address(slots, x_); }

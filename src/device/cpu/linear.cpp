@@ -10,16 +10,18 @@ namespace {
 using tag = memory::format_tag;
 constexpr auto f32 = memory::data_type::f32;
 
-// Behind a flatten the input still lies as [N, C, H, W] in channel blocks. The weight [out, C * H * W] is kept in the same
-// blocks, so that both are plain matrices [N, F] and [out, F] (F with the padding, which is zero) and nothing moves.
-// Why matrix products and not oneDNN's inner product: its backward has no fast kernel for these layouts in 2.6.
+// Behind a flatten the input still lies as [N, C, H, W] in channel blocks. The weight [out, C * H * W] is
+// kept in the same blocks, so that both are plain matrices [N, F] and [out, F] (F with the padding, which is
+// zero) and nothing moves. Why matrix products and not oneDNN's inner product: its backward has no fast
+// kernel for these layouts in 2.6.
 bool flattened(const nn::Graph& g, nn::ValueId v) {
   const nn::Node& producer = g.nodes[g.values[v].producer];
   if (std::holds_alternative<nn::Flatten>(producer.op)) {
     const nn::ValueId x = producer.inputs[0];
     return g.shape(x).rank() == 4 && !std::holds_alternative<nn::Input>(g.nodes[g.values[x].producer].op);
   }
-  const bool keeps_layout = std::holds_alternative<nn::Relu>(producer.op) || std::holds_alternative<nn::Gelu>(producer.op) ||
+  const bool keeps_layout = std::holds_alternative<nn::Relu>(producer.op) ||
+                            std::holds_alternative<nn::Gelu>(producer.op) ||
                             std::holds_alternative<nn::Dropout>(producer.op);
   return keeps_layout && flattened(g, producer.inputs[0]);
 }
@@ -107,7 +109,8 @@ std::unique_ptr<Kernel> lower(const nn::Linear& op, const nn::Node& node, Loweri
   return std::make_unique<LinearKernel>(op, node, low);
 }
 
-memory::desc parameter_layout(const nn::Graph& g, const nn::Node& node, const nn::Linear& op, const dnnl::engine&) {
+memory::desc parameter_layout(const nn::Graph& g, const nn::Node& node, const nn::Linear& op,
+                              const dnnl::engine&) {
   if (!flattened(g, node.inputs[0])) return {{op.out_features, g.shape(node.inputs[0])[1]}, f32, tag::ab};
   const Shape& x = shape_before_flatten(g, node.inputs[0]);
   return {{op.out_features, x[1], x[2], x[3]}, f32, channel_block() == 16 ? tag::nChw16c : tag::nChw8c};

@@ -32,7 +32,8 @@ void Primitive::rebind(int id, const void* address) {
 void Primitive::run(dnnl::stream& stream) {
   dnnl_status_t status =
       dnnl_primitive_execute(primitive_.get(), stream.get(), static_cast<int>(args_.size()), args_.data());
-  if (status != dnnl_success) throw std::runtime_error("oneDNN could not run a primitive, status " + std::to_string(status));
+  if (status != dnnl_success)
+    throw std::runtime_error("oneDNN could not run a primitive, status " + std::to_string(status));
 }
 
 namespace {
@@ -57,7 +58,10 @@ class ReorderKernel final : public Kernel {
 class SumKernel final : public Kernel {
  public:
   SumKernel(const Tensor& a, const Tensor& b, const Tensor& to)
-      : a_slot_(a.slot), b_slot_(b.slot), to_slot_(to.slot), count_(static_cast<int64_t>(a.md.get_size() / 4)) {}
+      : a_slot_(a.slot),
+        b_slot_(b.slot),
+        to_slot_(to.slot),
+        count_(static_cast<int64_t>(a.md.get_size() / 4)) {}
   void bind(const std::vector<Slot>& slots) override {
     a_ = static_cast<float*>(slots[a_slot_].address);
     b_ = static_cast<float*>(slots[b_slot_].address);
@@ -86,7 +90,8 @@ Lowering::Lowering(const nn::Graph& g, CpuStore& s, Mode m)
 
 memory::desc Lowering::canonical(const Shape& shape) const {
   using tag = memory::format_tag;
-  if (shape.rank() != 4) return {dims_of(shape), memory::data_type::f32, shape.rank() == 1 ? tag::a : tag::ab};
+  if (shape.rank() != 4)
+    return {dims_of(shape), memory::data_type::f32, shape.rank() == 1 ? tag::a : tag::ab};
   return {dims_of(shape), memory::data_type::f32, channel_block() == 16 ? tag::nChw16c : tag::nChw8c};
 }
 
@@ -132,7 +137,8 @@ static memory::desc as_4d(const memory::desc& flat, const memory::desc& other) {
 
 Tensor Lowering::convert(const Tensor& t, const memory::desc& md) {
   use(t);
-  const bool flattens = dims_of(t.md).size() > dims_of(md).size(), unflattens = dims_of(t.md).size() < dims_of(md).size();
+  const bool flattens = dims_of(t.md).size() > dims_of(md).size(),
+             unflattens = dims_of(t.md).size() < dims_of(md).size();
   const Tensor from{unflattens ? as_4d(t.md, md) : t.md, t.slot};
   const memory::desc to_md = flattens ? as_4d(md, t.md) : md;
   if (from.md == to_md) return {md, t.slot};
@@ -141,9 +147,7 @@ Tensor Lowering::convert(const Tensor& t, const memory::desc& md) {
   return {md, to.slot};
 }
 
-bool Lowering::wants_gradient(nn::ValueId v) const {
-  return training && !is_input(v);
-}
+bool Lowering::wants_gradient(nn::ValueId v) const { return training && !is_input(v); }
 
 std::vector<Tensor> Lowering::gradients(nn::ValueId v) {
   for (const Tensor& t : gradients_[v]) {

@@ -98,8 +98,8 @@ class Lowering {
   void alias(nn::ValueId v, const Tensor& t) { values_[v] = t; }
   /// Marks the tensor as in use now.
   void use(const Tensor& t) { touch(t.slot); }
-  int scratch(size_t bytes);                   ///< alive now; longer if used again
-  int fixed(void* address, size_t bytes);      ///< parameters, gradients
+  int scratch(size_t bytes);               ///< alive now; longer if used again
+  int fixed(void* address, size_t bytes);  ///< parameters, gradients
   /// `t` in layout `md`, through a reorder that is counted.
   Tensor convert(const Tensor& t, const memory::desc& md);
 

@@ -1,8 +1,8 @@
-// oneDNN behind one header: the differences between 2.6 and 3.x end here. Nothing outside device/cpu includes it.
+// oneDNN behind one header: the differences between 2.6 and 3.x end here. Nothing outside device/cpu includes
+// it.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
-
 #include <string>
 #include <vector>
 
@@ -36,7 +36,8 @@ inline std::string layout_text(const memory::desc& md) {
   const auto& b = md.data.format_desc.blocking;
   std::string s;
   for (int i = 0; i < md.data.ndims; ++i) s += std::to_string(b.strides[i]) + ",";
-  for (int i = 0; i < b.inner_nblks; ++i) s += ";" + std::to_string(b.inner_idxs[i]) + "x" + std::to_string(b.inner_blks[i]);
+  for (int i = 0; i < b.inner_nblks; ++i)
+    s += ";" + std::to_string(b.inner_idxs[i]) + "x" + std::to_string(b.inner_blks[i]);
   return s;
 }
 #endif
@@ -61,43 +62,49 @@ typename Primitive::primitive_desc describe(const dnnl::engine& engine, Args&&..
 }
 inline auto conv_forward(const dnnl::engine& e, const memory::desc& src, const memory::desc& weights,
                          const memory::desc& bias, const memory::desc& dst, const ConvolutionShape& c) {
-  return describe<dnnl::convolution_forward>(e, dnnl::prop_kind::forward_training, c.algorithm, src,
-                                             weights, bias, dst, c.strides, c.dilates, c.padding, c.padding, attributes());
+  return describe<dnnl::convolution_forward>(e, dnnl::prop_kind::forward_training, c.algorithm, src, weights,
+                                             bias, dst, c.strides, c.dilates, c.padding, c.padding,
+                                             attributes());
 }
-inline auto conv_backward_data(const dnnl::engine& e, const memory::desc& diff_src, const memory::desc& weights,
-                               const memory::desc& diff_dst, const ConvolutionShape& c,
+inline auto conv_backward_data(const dnnl::engine& e, const memory::desc& diff_src,
+                               const memory::desc& weights, const memory::desc& diff_dst,
+                               const ConvolutionShape& c,
                                const dnnl::convolution_forward::primitive_desc& hint) {
-  return describe<dnnl::convolution_backward_data>(e, c.algorithm, diff_src, weights, diff_dst,
-                                                   c.strides, c.dilates, c.padding, c.padding, hint, attributes());
+  return describe<dnnl::convolution_backward_data>(e, c.algorithm, diff_src, weights, diff_dst, c.strides,
+                                                   c.dilates, c.padding, c.padding, hint, attributes());
 }
-inline auto conv_backward_weights(const dnnl::engine& e, const memory::desc& src, const memory::desc& diff_weights,
-                                  const memory::desc& diff_bias, const memory::desc& diff_dst, const ConvolutionShape& c,
+inline auto conv_backward_weights(const dnnl::engine& e, const memory::desc& src,
+                                  const memory::desc& diff_weights, const memory::desc& diff_bias,
+                                  const memory::desc& diff_dst, const ConvolutionShape& c,
                                   const dnnl::convolution_forward::primitive_desc& hint) {
-  return describe<dnnl::convolution_backward_weights>(e, c.algorithm, src, diff_weights, diff_bias,
-                                                      diff_dst, c.strides, c.dilates, c.padding, c.padding, hint,
+  return describe<dnnl::convolution_backward_weights>(e, c.algorithm, src, diff_weights, diff_bias, diff_dst,
+                                                      c.strides, c.dilates, c.padding, c.padding, hint,
                                                       attributes());
 }
-inline auto matrix_product(const dnnl::engine& e, const memory::desc& a, const memory::desc& b, const memory::desc& bias,
-                           const memory::desc& c) {
+inline auto matrix_product(const dnnl::engine& e, const memory::desc& a, const memory::desc& b,
+                           const memory::desc& bias, const memory::desc& c) {
   return describe<dnnl::matmul>(e, a, b, bias, c, attributes());
 }
-inline auto pool_forward(const dnnl::engine& e, dnnl::prop_kind prop, dnnl::algorithm kind, const memory::desc& src,
-                         const memory::desc& dst, const Dims& kernel, const ConvolutionShape& c) {
-  return describe<dnnl::pooling_forward>(e, prop, kind, src, dst, c.strides, kernel, c.dilates, c.padding, c.padding,
-                                         attributes());
+inline auto pool_forward(const dnnl::engine& e, dnnl::prop_kind prop, dnnl::algorithm kind,
+                         const memory::desc& src, const memory::desc& dst, const Dims& kernel,
+                         const ConvolutionShape& c) {
+  return describe<dnnl::pooling_forward>(e, prop, kind, src, dst, c.strides, kernel, c.dilates, c.padding,
+                                         c.padding, attributes());
 }
 inline auto pool_backward(const dnnl::engine& e, dnnl::algorithm kind, const memory::desc& diff_src,
                           const memory::desc& diff_dst, const Dims& kernel, const ConvolutionShape& c,
                           const dnnl::pooling_forward::primitive_desc& hint) {
-  return describe<dnnl::pooling_backward>(e, kind, diff_src, diff_dst, c.strides, kernel, c.dilates, c.padding, c.padding,
-                                          hint, attributes());
+  return describe<dnnl::pooling_backward>(e, kind, diff_src, diff_dst, c.strides, kernel, c.dilates,
+                                          c.padding, c.padding, hint, attributes());
 }
 inline auto gelu_forward(const dnnl::engine& e, const memory::desc& x) {
-  return describe<dnnl::eltwise_forward>(e, dnnl::prop_kind::forward_training, dnnl::algorithm::eltwise_gelu_erf, x, x, 0.f,
-                                         0.f, attributes());
+  return describe<dnnl::eltwise_forward>(e, dnnl::prop_kind::forward_training,
+                                         dnnl::algorithm::eltwise_gelu_erf, x, x, 0.f, 0.f, attributes());
 }
-inline auto gelu_backward(const dnnl::engine& e, const memory::desc& x, const dnnl::eltwise_forward::primitive_desc& hint) {
-  return describe<dnnl::eltwise_backward>(e, dnnl::algorithm::eltwise_gelu_erf, x, x, x, 0.f, 0.f, hint, attributes());
+inline auto gelu_backward(const dnnl::engine& e, const memory::desc& x,
+                          const dnnl::eltwise_forward::primitive_desc& hint) {
+  return describe<dnnl::eltwise_backward>(e, dnnl::algorithm::eltwise_gelu_erf, x, x, x, 0.f, 0.f, hint,
+                                          attributes());
 }
 #else
 template <class Primitive, class... Hint>
@@ -109,28 +116,33 @@ inline auto conv_forward(const dnnl::engine& e, const memory::desc& src, const m
                          const memory::desc& bias, const memory::desc& dst, const ConvolutionShape& c) {
   using P = dnnl::convolution_forward;
   return describe<P>(P::desc(dnnl::prop_kind::forward_training, c.algorithm, src, weights, bias, dst,
-                             c.strides, c.dilates, c.padding, c.padding), e);
+                             c.strides, c.dilates, c.padding, c.padding),
+                     e);
 }
-inline auto conv_backward_data(const dnnl::engine& e, const memory::desc& diff_src, const memory::desc& weights,
-                               const memory::desc& diff_dst, const ConvolutionShape& c,
+inline auto conv_backward_data(const dnnl::engine& e, const memory::desc& diff_src,
+                               const memory::desc& weights, const memory::desc& diff_dst,
+                               const ConvolutionShape& c,
                                const dnnl::convolution_forward::primitive_desc& hint) {
   using P = dnnl::convolution_backward_data;
-  return describe<P>(P::desc(c.algorithm, diff_src, weights, diff_dst, c.strides, c.dilates, c.padding,
-                             c.padding), e, hint);
+  return describe<P>(
+      P::desc(c.algorithm, diff_src, weights, diff_dst, c.strides, c.dilates, c.padding, c.padding), e, hint);
 }
-inline auto conv_backward_weights(const dnnl::engine& e, const memory::desc& src, const memory::desc& diff_weights,
-                                  const memory::desc& diff_bias, const memory::desc& diff_dst, const ConvolutionShape& c,
+inline auto conv_backward_weights(const dnnl::engine& e, const memory::desc& src,
+                                  const memory::desc& diff_weights, const memory::desc& diff_bias,
+                                  const memory::desc& diff_dst, const ConvolutionShape& c,
                                   const dnnl::convolution_forward::primitive_desc& hint) {
   using P = dnnl::convolution_backward_weights;
   return describe<P>(P::desc(c.algorithm, src, diff_weights, diff_bias, diff_dst, c.strides, c.dilates,
-                             c.padding, c.padding), e, hint);
+                             c.padding, c.padding),
+                     e, hint);
 }
-inline auto matrix_product(const dnnl::engine& e, const memory::desc& a, const memory::desc& b, const memory::desc& bias,
-                           const memory::desc& c) {
+inline auto matrix_product(const dnnl::engine& e, const memory::desc& a, const memory::desc& b,
+                           const memory::desc& bias, const memory::desc& c) {
   return describe<dnnl::matmul>(dnnl::matmul::desc(a, b, bias, c), e);
 }
-inline auto pool_forward(const dnnl::engine& e, dnnl::prop_kind prop, dnnl::algorithm kind, const memory::desc& src,
-                         const memory::desc& dst, const Dims& kernel, const ConvolutionShape& c) {
+inline auto pool_forward(const dnnl::engine& e, dnnl::prop_kind prop, dnnl::algorithm kind,
+                         const memory::desc& src, const memory::desc& dst, const Dims& kernel,
+                         const ConvolutionShape& c) {
   using P = dnnl::pooling_v2_forward;
   return describe<P>(P::desc(prop, kind, src, dst, c.strides, kernel, c.dilates, c.padding, c.padding), e);
 }
@@ -138,13 +150,16 @@ inline auto pool_backward(const dnnl::engine& e, dnnl::algorithm kind, const mem
                           const memory::desc& diff_dst, const Dims& kernel, const ConvolutionShape& c,
                           const dnnl::pooling_v2_forward::primitive_desc& hint) {
   using P = dnnl::pooling_v2_backward;
-  return describe<P>(P::desc(kind, diff_src, diff_dst, c.strides, kernel, c.dilates, c.padding, c.padding), e, hint);
+  return describe<P>(P::desc(kind, diff_src, diff_dst, c.strides, kernel, c.dilates, c.padding, c.padding), e,
+                     hint);
 }
 inline auto gelu_forward(const dnnl::engine& e, const memory::desc& x) {
   using P = dnnl::eltwise_forward;
-  return describe<P>(P::desc(dnnl::prop_kind::forward_training, dnnl::algorithm::eltwise_gelu_erf, x, 0.f, 0.f), e);
+  return describe<P>(
+      P::desc(dnnl::prop_kind::forward_training, dnnl::algorithm::eltwise_gelu_erf, x, 0.f, 0.f), e);
 }
-inline auto gelu_backward(const dnnl::engine& e, const memory::desc& x, const dnnl::eltwise_forward::primitive_desc& hint) {
+inline auto gelu_backward(const dnnl::engine& e, const memory::desc& x,
+                          const dnnl::eltwise_forward::primitive_desc& hint) {
   using P = dnnl::eltwise_backward;
   return describe<P>(P::desc(dnnl::algorithm::eltwise_gelu_erf, x, x, 0.f, 0.f), e, hint);
 }

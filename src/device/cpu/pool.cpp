@@ -6,13 +6,15 @@ namespace {
 
 class PoolKernel final : public Kernel {
  public:
-  PoolKernel(dnnl::algorithm kind, const Dims& kernel, const ConvolutionShape& shape, const nn::Node& node, Lowering& low)
+  PoolKernel(dnnl::algorithm kind, const Dims& kernel, const ConvolutionShape& shape, const nn::Node& node,
+             Lowering& low)
       : kind_(kind), kernel_(kernel), shape_(shape), node_(node) {
     x_md_ = low.canonical(low.graph.shape(node.inputs[0]));
     y_md_ = low.canonical(low.graph.shape(node.output));
     const Tensor x = low.convert(low.read(node.inputs[0]), x_md_);
     const bool keeps_maximum = low.training && kind == dnnl::algorithm::pooling_max;
-    pd_ = pool_forward(low.engine, keeps_maximum ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
+    pd_ = pool_forward(low.engine,
+                       keeps_maximum ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
                        kind, x.md, y_md_, kernel_, shape_);
     if (!pd_) throw std::runtime_error("oneDNN has no pooling for '" + node.name + "'");
     forward_ = Primitive::make<Forward>(pd_, low);
@@ -71,7 +73,8 @@ ConvolutionShape window(const Pool& op) {
 }  // namespace
 
 std::unique_ptr<Kernel> lower(const nn::MaxPool& op, const nn::Node& node, Lowering& low) {
-  return std::make_unique<PoolKernel>(dnnl::algorithm::pooling_max, Dims{op.kernel[0], op.kernel[1]}, window(op), node, low);
+  return std::make_unique<PoolKernel>(dnnl::algorithm::pooling_max, Dims{op.kernel[0], op.kernel[1]},
+                                      window(op), node, low);
 }
 
 std::unique_ptr<Kernel> lower(const nn::AvgPool& op, const nn::Node& node, Lowering& low) {

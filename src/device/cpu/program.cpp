@@ -59,7 +59,8 @@ void CpuProgram::bind() {
 
 void CpuProgram::load(const nn::Batch& batch) {
   if (batch.count != graph_.batch())
-    throw std::logic_error("program of " + std::to_string(graph_.batch()) + " samples got " + std::to_string(batch.count));
+    throw std::logic_error("program of " + std::to_string(graph_.batch()) + " samples got " +
+                           std::to_string(batch.count));
   bind();
   batch_ = batch;
 }

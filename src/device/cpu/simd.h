@@ -11,7 +11,8 @@ typedef float Float16 __attribute__((vector_size(64)));
 typedef float Float8 __attribute__((vector_size(32)));
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-/// The loader picks the widest version that the processor runs (GCC's ifunc dispatch; sanitizers cannot start it).
+/// The loader picks the widest version that the processor runs (GCC's ifunc dispatch; sanitizers cannot start
+/// it).
 #define LOCKSTEP_SIMD __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define LOCKSTEP_SIMD

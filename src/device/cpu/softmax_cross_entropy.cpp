@@ -31,8 +31,9 @@ class SoftmaxCrossEntropyKernel final : public Kernel {
   void forward(const Pass& pass) override {
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < samples_; ++n)
-      rows_[n] = row(x_data_ + n * classes_, pass.batch.labels[n], pass.batch.weights ? pass.batch.weights[n] : 1.0f,
-                     pass.key.gradient_scale, training_ ? dx_data_ + n * classes_ : nullptr);
+      rows_[n] =
+          row(x_data_ + n * classes_, pass.batch.labels[n], pass.batch.weights ? pass.batch.weights[n] : 1.0f,
+              pass.key.gradient_scale, training_ ? dx_data_ + n * classes_ : nullptr);
     double loss = 0, weight = 0, samples = 0, top1 = 0, top5 = 0;
     for (int64_t n = 0; n < samples_; ++n) {
       loss += rows_[n].loss, weight += rows_[n].weight, samples += rows_[n].counts;

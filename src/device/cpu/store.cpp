@@ -35,7 +35,10 @@ CpuStore::CpuStore(const nn::Graph& g, const dnnl::engine& engine)
     slot_of_[p] = i;
     auto floats = static_cast<int64_t>(layouts_[p].get_size() / sizeof(float));
     int64_t end = (at + floats + kAlign - 1) / kAlign * kAlign;
-    slots_.push_back({parameters_[p].name, parameters_[p].shape, {at, end}, parameters_[p].norm_or_bias,
+    slots_.push_back({parameters_[p].name,
+                      parameters_[p].shape,
+                      {at, end},
+                      parameters_[p].norm_or_bias,
                       layout_text(layouts_[p])});
     at = end;
   }
@@ -58,24 +61,28 @@ CpuStore::CpuStore(const nn::Graph& g, const dnnl::engine& engine)
   initialize(0);
 }
 
-ShardMetrics CpuStore::metrics(std::span<const float> s) const { return {s[0], s[1], s[2], s[3], s[4], s[5]}; }
+ShardMetrics CpuStore::metrics(std::span<const float> s) const {
+  return {s[0], s[1], s[2], s[3], s[4], s[5]};
+}
 
 // A reorder between the logical layout and the device's; rare and cold, so nothing is kept.
-static void reorder(const dnnl::engine& engine, const memory::desc& from_md, const float* from, const memory::desc& to_md,
-                    float* to) {
+static void reorder(const dnnl::engine& engine, const memory::desc& from_md, const float* from,
+                    const memory::desc& to_md, float* to) {
   memory source(from_md, engine, const_cast<float*>(from)), target(to_md, engine, to);
   dnnl::stream stream(engine);
   dnnl::reorder(source, target).execute(stream, source, target);
   stream.wait();
 }
 
-// The layout's dims may split groups off, [g, O/g, I/g, h, w]: the logical elements are the same, in the same order.
+// The layout's dims may split groups off, [g, O/g, I/g, h, w]: the logical elements are the same, in the same
+// order.
 static memory::desc logical_layout(const memory::desc& layout) {
   Dims dims = dims_of(layout);
   return plain(Shape(std::span<const int64_t>(dims.data(), dims.size())));
 }
 
-void CpuStore::unpack(const ParameterSlot& slot, std::span<const float> flat, std::span<float> logical) const {
+void CpuStore::unpack(const ParameterSlot& slot, std::span<const float> flat,
+                      std::span<float> logical) const {
   const memory::desc& md = layouts_[parameter_of_[&slot - slots_.data()]];
   reorder(engine_, md, flat.data() + slot.range.begin, logical_layout(md), logical.data());
 }
@@ -97,7 +104,8 @@ void CpuStore::initialize(uint64_t seed) {
           x = static_cast<float>(init.scale * (2.0 * random.next_uniform() - 1.0));
         } else {  // Box-Muller, one of the pair
           double u = 1.0 - random.next_uniform(), v = random.next_uniform();
-          x = static_cast<float>(init.scale * std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v));
+          x = static_cast<float>(init.scale * std::sqrt(-2.0 * std::log(u)) *
+                                 std::cos(6.283185307179586 * v));
         }
       }
     }

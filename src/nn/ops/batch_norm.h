@@ -4,9 +4,9 @@
 
 namespace lockstep::nn {
 
-/// Batch normalisation over [N, H, W] as torch.nn.BatchNorm2d: the batch's mean and biased variance in training, the
-/// running statistics in evaluation. After the fusion pass it may also add a residual (its second input) and
-/// apply ReLU: y = relu(bn(x) + residual).
+/// Batch normalisation over [N, H, W] as torch.nn.BatchNorm2d: the batch's mean and biased variance in
+/// training, the running statistics in evaluation. After the fusion pass it may also add a residual (its
+/// second input) and apply ReLU: y = relu(bn(x) + residual).
 struct BatchNorm {
   double eps = 1e-5;
   double momentum = 0.1;

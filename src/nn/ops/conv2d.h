@@ -18,7 +18,8 @@ struct Conv2d {
 };
 
 inline Shape output_shape(const Conv2d& op, const Shape& x) {
-  return {x[0], op.out_channels, window_count(x[2], op.kernel[0], op.stride[0], op.padding[0], op.dilation[0]),
+  return {x[0], op.out_channels,
+          window_count(x[2], op.kernel[0], op.stride[0], op.padding[0], op.dilation[0]),
           window_count(x[3], op.kernel[1], op.stride[1], op.padding[1], op.dilation[1])};
 }
 

@@ -89,7 +89,8 @@ TEST_F(Load, ATrailingSlashChangesNothing) {
 }
 
 TEST_F(Load, NoneFoundSaysWhy) {
-  EXPECT_THAT(error_of([&] { require(find_latest(dir_ / "none"), dir_ / "none"); }).why(), HasSubstr("no such directory"));
+  EXPECT_THAT(error_of([&] { require(find_latest(dir_ / "none"), dir_ / "none"); }).why(),
+              HasSubstr("no such directory"));
   EXPECT_THAT(error_of([&] { require(find_latest(dir_), dir_); }).why(), HasSubstr("it holds none"));
   for (int64_t step : {1, 2}) fs::resize_file(write_checkpoint(dir_, make_snapshot(step)) / kModelFile, 3);
   EXPECT_THAT(

@@ -1,5 +1,6 @@
-// Gradients of whole graphs against central differences of their loss, in graphs whose wiring no golden file covers:
-// branches that join, values read three times, layouts that must be converted, linear layers in a row.
+// Gradients of whole graphs against central differences of their loss, in graphs whose wiring no golden file
+// covers: branches that join, values read three times, layouts that must be converted, linear layers in a
+// row.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +13,8 @@ namespace {
 nn::Graph branches(int64_t n) {
   nn::Graph g(n);
   auto x = g.input({3, 8, 8});
-  x = g.gelu(g.batch_norm("bn0", g.conv2d("c0", x, {.out_channels = 20, .kernel = {3, 3}, .padding = {1, 1}})));
+  x = g.gelu(
+      g.batch_norm("bn0", g.conv2d("c0", x, {.out_channels = 20, .kernel = {3, 3}, .padding = {1, 1}})));
   auto a = g.conv2d("a", x, {.out_channels = 20, .kernel = {3, 3}, .padding = {1, 1}, .groups = 5});
   auto b = g.avg_pool(x, {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}});
   auto sum = g.add(g.batch_norm("bn1", a), x);  // x is read four times
@@ -20,7 +22,8 @@ nn::Graph branches(int64_t n) {
   y = g.gelu(g.add(y, g.conv2d("d", y, {.out_channels = 60, .kernel = {1, 1}})));
   y = g.flatten(g.avg_pool(y, {.kernel = {4, 4}, .stride = {4, 4}}));
   y = g.gelu(g.linear("l1", y, {24}));
-  y = g.add(g.gelu(g.linear("l2", y, {24})), g.gelu(y));  // two would overwrite the one gradient that they share
+  y = g.add(g.gelu(g.linear("l2", y, {24})),
+            g.gelu(y));  // two would overwrite the one gradient that they share
   g.softmax_cross_entropy(g.linear("l3", y, {5}), {.label_smoothing = 0.1});
   return g;
 }
@@ -29,7 +32,8 @@ nn::Graph fully_convolutional(int64_t n) {
   nn::Graph g(n);
   auto x = g.conv2d("c0", g.input({2, 6, 6}), {.out_channels = 12, .kernel = {3, 3}});
   x = g.gelu(g.batch_norm("bn", x));
-  g.softmax_cross_entropy(g.flatten(g.global_avg_pool(g.conv2d("head", x, {.out_channels = 5, .kernel = {1, 1}}))));
+  g.softmax_cross_entropy(
+      g.flatten(g.global_avg_pool(g.conv2d("head", x, {.out_channels = 5, .kernel = {1, 1}}))));
   return g;
 }
 
@@ -51,7 +55,8 @@ TEST_P(FiniteDifference, GradientsAreTheLosssSlopes) {
   store->initialize(7);
   store->refresh_copies();
   std::vector<float> images(g.shape(0).count());
-  for (size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(std::sin(0.7 * static_cast<double>(i * i % 1013)));
+  for (size_t i = 0; i < images.size(); ++i)
+    images[i] = static_cast<float>(std::sin(0.7 * static_cast<double>(i * i % 1013)));
   const std::vector<int32_t> labels{1, 4, 2};
   const std::vector<uint64_t> rows{10, 11, 12};
   const std::vector<float> weights{1.0f, 0.5f, 2.0f};
@@ -65,7 +70,8 @@ TEST_P(FiniteDifference, GradientsAreTheLosssSlopes) {
   loss();
   program->backward([](Range) {});
 
-  // Along the gradient's own direction within each parameter: float32 losses are too coarse for single entries.
+  // Along the gradient's own direction within each parameter: float32 losses are too coarse for single
+  // entries.
   for (const ParameterSlot& p : store->parameters()) {
     std::span<float> v = store->values().subspan(p.range.begin, p.range.size());
     std::span<float> d = store->gradients().subspan(p.range.begin, p.range.size());

@@ -40,8 +40,9 @@ TEST(Flat, AdamWFollowsPyTorch) {
   for (int step = 1; step <= 5; ++step) {
     const std::vector<float> g = wave(100, 2 + step);
     const double bias1 = 1 - std::pow(0.9, step), bias2 = 1 - std::pow(0.999, step);
-    device->update(AdamWStep{0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, static_cast<float>(bias1), static_cast<float>(bias2)},
-                   {p, m, v, {}, g});
+    device->update(
+        AdamWStep{0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, static_cast<float>(bias1), static_cast<float>(bias2)},
+        {p, m, v, {}, g});
     for (int i = 0; i < 100; ++i) {
       q[i] *= 1 - 0.01 * 0.1;
       a[i] = 0.9 * a[i] + 0.1 * g[i];

@@ -1,4 +1,5 @@
-// Whole networks against PyTorch: forward, loss, every gradient, and twenty SGD steps (tests/golden/networks).
+// Whole networks against PyTorch: forward, loss, every gradient, and twenty SGD steps
+// (tests/golden/networks).
 #include <gtest/gtest.h>
 
 #include "device/cpu/cpu_device.h"
@@ -28,8 +29,7 @@ const ParameterSlot& find(const Store& store, const std::string& name) {
 }
 
 struct Network {
-  Network(const golden::Fixture& f, int64_t batch, const Shape& sample)
-      : device(make_cpu_device(2)) {
+  Network(const golden::Fixture& f, int64_t batch, const Shape& sample) : device(make_cpu_device(2)) {
     models::ModelOptions options{f.text("model"), f.integer("classes"), sample[0], sample[1], sample[2], 0.0};
     graph = models::build(options, batch);
     store = device->make_store(graph);
@@ -78,10 +78,12 @@ TEST_P(ResnetGolden, LossAndAllGradientsEqualPyTorch) {
     double norm = 0;
     for (float v : g) norm += double{v} * v;
     norm = std::sqrt(norm);
-    const double root = norms[i] / std::sqrt(static_cast<double>(count));  // of the mean square: a typical entry
+    const double root =
+        norms[i] / std::sqrt(static_cast<double>(count));  // of the mean square: a typical entry
     double error = std::abs(norm - norms[i]) / norms[i];
     // A projection on random signs differs by about |error| * rms of the stream.
-    error = std::max(error, std::abs(golden::projection(names[i], g.data(), count) - projections[i]) / norms[i]);
+    error =
+        std::max(error, std::abs(golden::projection(names[i], g.data(), count) - projections[i]) / norms[i]);
     const std::vector<int64_t> at = golden::sample_indices(names[i], count, 8);
     for (int k = 0; k < 8; ++k) error = std::max(error, 0.1 * std::abs(g[at[k]] - samples[i * 8 + k]) / root);
     EXPECT_LT(error, 1e-4) << names[i];
@@ -106,7 +108,8 @@ TEST(CnnGolden, TwentySgdStepsFollowPyTorch) {
   const Shape sample{1, 28, 28};
   Network net(f, micro, sample);
   Store& store = *net.store;
-  std::vector<float> momentum(store.values().size()), sum(store.gradients().size()), statistics(store.statistics().size());
+  std::vector<float> momentum(store.values().size()), sum(store.gradients().size()),
+      statistics(store.statistics().size());
   const std::vector<uint64_t> ids(micro, 0);
   const std::vector<double> losses = f.doubles("losses");
   for (size_t step = 0; step < losses.size(); ++step) {
@@ -116,13 +119,15 @@ TEST(CnnGolden, TwentySgdStepsFollowPyTorch) {
     std::fill(sum.begin(), sum.end(), 0.0f);
     std::fill(statistics.begin(), statistics.end(), 0.0f);
     for (int64_t s = 0; s < shards; ++s) {
-      net.program->load({micro, images.data() + s * micro * sample.count(), labels.data() + s * micro, ids.data(), nullptr});
+      net.program->load({micro, images.data() + s * micro * sample.count(), labels.data() + s * micro,
+                         ids.data(), nullptr});
       net.program->forward({0, 0, 1.0f / static_cast<float>(global), 1});
       net.device->add(store.statistics(), statistics);
       net.program->backward([](Range) {});
       net.device->add(store.gradients(), sum);
     }
-    EXPECT_NEAR(store.metrics(statistics).loss_sum / static_cast<float>(global), losses[step], 1e-4 * losses[step])
+    EXPECT_NEAR(store.metrics(statistics).loss_sum / static_cast<float>(global), losses[step],
+                1e-4 * losses[step])
         << "step " << step;
     net.device->update(SgdStep{static_cast<float>(f.number("lr")), static_cast<float>(f.number("momentum")),
                                static_cast<float>(f.number("weight_decay")), false},

@@ -1,5 +1,5 @@
-// Runs the operators of a graph on the CPU with given inputs and a given gradient of the last value: what a program does
-// between its loader and its loss, opened up for tests.
+// Runs the operators of a graph on the CPU with given inputs and a given gradient of the last value: what a
+// program does between its loader and its loss, opened up for tests.
 #pragma once
 
 #include <map>
@@ -14,7 +14,8 @@ namespace lockstep::device::cpu {
 
 class OperatorBench {
  public:
-  /// `seeds` are the values whose contents the test gives; their producers are not run. The graph is fused first.
+  /// `seeds` are the values whose contents the test gives; their producers are not run. The graph is fused
+  /// first.
   OperatorBench(nn::Graph graph, std::vector<nn::ValueId> seeds, Mode mode, bool backward)
       : graph_(nn::fuse(std::move(graph))),
         engine_(dnnl::engine::kind::cpu, 0),
@@ -25,9 +26,10 @@ class OperatorBench {
     low_.set_time(0);
     for (nn::ValueId v : seeds) {
       const Shape& s = graph_.shape(v);
-      seeds_[v] = low_.make(v, std::holds_alternative<nn::Input>(graph_.nodes[graph_.values[v].producer].op)
-                                   ? memory::desc(dims_of(s), memory::data_type::f32, memory::format_tag::nchw)
-                                   : low_.canonical(s));
+      seeds_[v] =
+          low_.make(v, std::holds_alternative<nn::Input>(graph_.nodes[graph_.values[v].producer].op)
+                           ? memory::desc(dims_of(s), memory::data_type::f32, memory::format_tag::nchw)
+                           : low_.canonical(s));
     }
     std::vector<std::pair<const nn::Node*, Kernel*>> run;
     int time = 1;

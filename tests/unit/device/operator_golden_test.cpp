@@ -35,8 +35,8 @@ Case build(const Fixture& f) {
   const std::string op = f.text("op");
   if (op == "conv2d") {
     g.conv2d("op", x[0],
-             {f.shape("weight")[0], f.pair("kernel"), f.pair("stride"),
-              f.pair("padding"), f.pair("dilation"), f.integer("groups"), f.flag("bias")});
+             {f.shape("weight")[0], f.pair("kernel"), f.pair("stride"), f.pair("padding"), f.pair("dilation"),
+              f.integer("groups"), f.flag("bias")});
   } else if (op == "linear" || op == "flatten_linear") {
     g.linear("op", g.flatten(x[0]), {f.shape("weight")[0], f.flag("bias")});
   } else if (op == "batch_norm") {
@@ -59,7 +59,8 @@ Case build(const Fixture& f) {
   } else if (op == "concat") {
     g.concat(x);
   } else if (op == "softmax_cross_entropy") {
-    g.softmax_cross_entropy(g.flatten(x[0]), {f.number("label_smoothing"), static_cast<int32_t>(f.integer("ignore_index"))});
+    g.softmax_cross_entropy(g.flatten(x[0]),
+                            {f.number("label_smoothing"), static_cast<int32_t>(f.integer("ignore_index"))});
   } else {
     throw std::logic_error("no such operator: " + op);
   }
@@ -86,12 +87,15 @@ TEST_P(OperatorGolden, EqualsPyTorch) {
 
   const bool loss = f.text("op") == "softmax_cross_entropy";
   const std::vector<int32_t> labels = loss ? f.ints("labels") : std::vector<int32_t>();
-  const std::vector<float> weights = f.has("sample_weight") ? f.floats("sample_weight") : std::vector<float>();
-  const nn::Batch batch{f.shape("x")[0], nullptr, labels.data(), nullptr, weights.empty() ? nullptr : weights.data()};
+  const std::vector<float> weights =
+      f.has("sample_weight") ? f.floats("sample_weight") : std::vector<float>();
+  const nn::Batch batch{f.shape("x")[0], nullptr, labels.data(), nullptr,
+                        weights.empty() ? nullptr : weights.data()};
   bench.forward(batch, {});
   if (loss) {
-    EXPECT_LT(golden::relative_error(std::vector<float>{store.metrics(store.statistics()).loss_sum}, f.floats("y")),
-              kTolerance);
+    EXPECT_LT(
+        golden::relative_error(std::vector<float>{store.metrics(store.statistics()).loss_sum}, f.floats("y")),
+        kTolerance);
   } else {
     EXPECT_LT(golden::relative_error(bench.output(), f.floats("y")), kTolerance) << "y";
   }
@@ -112,17 +116,20 @@ TEST_P(OperatorGolden, EqualsPyTorch) {
   store.update_running_statistics(store.statistics());
   for (const BufferSlot& b : store.buffers()) {
     const auto* v = store.buffer_values().data() + b.range.begin;
-    EXPECT_LT(golden::relative_error(std::vector<float>(v, v + b.shape.count()), f.floats(b.name.substr(3) + "_after")),
+    EXPECT_LT(golden::relative_error(std::vector<float>(v, v + b.shape.count()),
+                                     f.floats(b.name.substr(3) + "_after")),
               kTolerance)
         << b.name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OperatorGolden, testing::ValuesIn(golden::operator_cases()), [](const auto& info) {
-  std::string name = info.param.substr(4);
-  std::replace_if(name.begin(), name.end(), [](char ch) { return !isalnum(ch); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, OperatorGolden, testing::ValuesIn(golden::operator_cases()),
+                         [](const auto& info) {
+                           std::string name = info.param.substr(4);
+                           std::replace_if(
+                               name.begin(), name.end(), [](char ch) { return !isalnum(ch); }, '_');
+                           return name;
+                         });
 
 TEST(OperatorGolden, PaddedChannelsStayZero) {
   const Fixture f("ops/batch_norm_relu_odd");

@@ -20,8 +20,8 @@ struct Result {
 };
 
 /// `logits` [N, kClasses]; labels and weights [N], weights may be empty.
-Result run(const std::vector<float>& logits, const std::vector<int32_t>& labels, const std::vector<float>& weights,
-           const nn::SoftmaxCrossEntropy& op = {}) {
+Result run(const std::vector<float>& logits, const std::vector<int32_t>& labels,
+           const std::vector<float>& weights, const nn::SoftmaxCrossEntropy& op = {}) {
   const auto n = static_cast<int64_t>(labels.size());
   nn::Graph graph(n);
   const nn::ValueId x = graph.relu(graph.input({kClasses, 1, 1}));

@@ -1,5 +1,5 @@
-// After the second step nothing is allocated, no page is touched for the first time, no activation changes layout and no
-// primitive is built.
+// After the second step nothing is allocated, no page is touched for the first time, no activation changes
+// layout and no primitive is built.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -17,7 +17,8 @@ std::atomic<int64_t> bytes_allocated{0}, largest{0};
 void* counted(size_t bytes) {
   bytes_allocated += static_cast<int64_t>(bytes);
   int64_t seen = largest;
-  while (static_cast<int64_t>(bytes) > seen && !largest.compare_exchange_weak(seen, static_cast<int64_t>(bytes))) {
+  while (static_cast<int64_t>(bytes) > seen &&
+         !largest.compare_exchange_weak(seen, static_cast<int64_t>(bytes))) {
   }
   if (void* p = std::malloc(bytes)) return p;
   throw std::bad_alloc();
@@ -74,7 +75,8 @@ TEST_P(SteadyState, AllocatesNothingAndTouchesNoNewPage) {
   for (uint32_t i = 2; i < 6; ++i) step(i);
   getrusage(RUSAGE_SELF, &after);
 
-  // oneDNN's own call makes a map of its arguments, a few dozen bytes each; nothing of a tensor's size may appear.
+  // oneDNN's own call makes a map of its arguments, a few dozen bytes each; nothing of a tensor's size may
+  // appear.
   EXPECT_LE(largest, 1024);
   EXPECT_LE(bytes_allocated / 4, 1024 * created);
   EXPECT_LE(after.ru_minflt - before.ru_minflt, 8);  // the heap's own pages

@@ -81,7 +81,8 @@ TEST_F(RunDirectoryTest, OneThatARunIsWritingToIsRefusedAlsoWhenResuming) {
   EXPECT_THAT(error_of([&] { RunDirectory::claim(path, true); }).headline(), HasSubstr("in use"));
   RunDirectory(std::move(moved)).keep();
   EXPECT_EQ(RunDirectory::claim(path, true).path(), path);
-  EXPECT_EQ(std::distance(fs::directory_iterator(path), fs::directory_iterator()), 1);  // the lock's file is gone
+  EXPECT_EQ(std::distance(fs::directory_iterator(path), fs::directory_iterator()),
+            1);  // the lock's file is gone
 }
 
 TEST_F(RunDirectoryTest, ALockThatADeadProcessLeftIsTaken) {

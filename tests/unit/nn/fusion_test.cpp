@@ -20,7 +20,8 @@ TEST(Fusion, BatchNormTakesInAddAndRelu) {
   auto out = g.relu(g.add(y, x));
   g.global_avg_pool(out);
   const Graph f = fuse(g);
-  EXPECT_EQ(names(f), (std::vector<std::string>{"input", "conv2d", "relu", "conv2d", "batch_norm", "global_avg_pool"}));
+  EXPECT_EQ(names(f),
+            (std::vector<std::string>{"input", "conv2d", "relu", "conv2d", "batch_norm", "global_avg_pool"}));
   const Node& bn = f.nodes[4];
   EXPECT_TRUE(std::get<BatchNorm>(bn.op).add && std::get<BatchNorm>(bn.op).relu);
   EXPECT_EQ(bn.inputs, (std::vector<ValueId>{f.nodes[3].output, x}));
@@ -51,7 +52,8 @@ TEST(GradientOrder, IsTheOrderInWhichBackwardEnds) {
   g.linear("fc", g.flatten(g.batch_norm("bn", x)), {10});
   std::vector<std::string> order;
   for (ParameterId p : gradient_order(g)) order.push_back(g.parameters[p].name);
-  EXPECT_EQ(order, (std::vector<std::string>{"fc.weight", "fc.bias", "bn.weight", "bn.bias", "c.weight", "c.bias"}));
+  EXPECT_EQ(order,
+            (std::vector<std::string>{"fc.weight", "fc.bias", "bn.weight", "bn.bias", "c.weight", "c.bias"}));
 }
 
 }  // namespace

@@ -9,7 +9,8 @@ namespace {
 
 TEST(Graph, NamesParametersAsPyTorchDoes) {
   Graph g(2);
-  auto x = g.batch_norm("bn1", g.conv2d("conv1", g.input({3, 8, 8}), {.out_channels = 4, .kernel = {3, 3}, .bias = false}));
+  auto x = g.batch_norm(
+      "bn1", g.conv2d("conv1", g.input({3, 8, 8}), {.out_channels = 4, .kernel = {3, 3}, .bias = false}));
   g.linear("fc", g.flatten(x), {10});
   std::vector<std::string> names;
   for (const Parameter& p : g.parameters) names.push_back(p.name + p.shape.text());
@@ -22,8 +23,13 @@ TEST(Graph, NamesParametersAsPyTorchDoes) {
 TEST(Graph, ShapeRulesFollowPyTorch) {
   Graph g(2);
   auto x = g.input({3, 9, 10});
-  EXPECT_EQ(g.shape(g.conv2d("c", x, {.out_channels = 6, .kernel = {3, 2}, .stride = {2, 1}, .padding = {1, 0},
-                                      .dilation = {2, 1}, .groups = 3})),
+  EXPECT_EQ(g.shape(g.conv2d("c", x,
+                             {.out_channels = 6,
+                              .kernel = {3, 2},
+                              .stride = {2, 1},
+                              .padding = {1, 0},
+                              .dilation = {2, 1},
+                              .groups = 3})),
             (Shape{2, 6, 4, 9}));
   EXPECT_EQ(g.shape(g.max_pool(x, {{3, 3}, {2, 2}, {1, 1}})), (Shape{2, 3, 5, 5}));
   EXPECT_EQ(g.shape(g.avg_pool(x)), (Shape{2, 3, 4, 5}));

@@ -13,7 +13,8 @@ TEST(MemoryPlan, WhatIsAliveTogetherNeverOverlaps) {
     std::vector<Lifetime> lifetimes;
     for (uint32_t i = 0, n = 1 + random.next_below(60); i < n; ++i) {
       const int first = static_cast<int>(random.next_below(40));
-      lifetimes.push_back({1 + random.next_below(5000), first, first + static_cast<int>(random.next_below(15))});
+      lifetimes.push_back(
+          {1 + random.next_below(5000), first, first + static_cast<int>(random.next_below(15))});
     }
     const MemoryPlan plan = plan_memory(lifetimes);
     for (size_t a = 0; a < lifetimes.size(); ++a) {

@@ -51,7 +51,8 @@ TEST(ModelState, ComesBackBitForBit) {
   checkpoint::Snapshot snapshot;
   save_tensors(*a.store, *a.optimizer, 1, snapshot);
   EXPECT_NE(a.hash(), b.hash());
-  load_tensors(files.write("m", snapshot.model), files.write("o", snapshot.optimizer), *b.store, *b.optimizer);
+  load_tensors(files.write("m", snapshot.model), files.write("o", snapshot.optimizer), *b.store,
+               *b.optimizer);
   EXPECT_EQ(a.hash(), b.hash());
   a.step(), b.step();  // momentum and average came along
   EXPECT_EQ(a.hash(), b.hash());
@@ -64,7 +65,8 @@ TEST(ModelState, OfAnotherModelIsRefusedAndChangesNothing) {
   checkpoint::Snapshot snapshot;
   save_tensors(*b.store, *b.optimizer, 0, snapshot);
   const std::string before = a.hash();
-  EXPECT_THROW(load_tensors(files.write("m", snapshot.model), files.write("o", snapshot.optimizer), *a.store, *a.optimizer),
+  EXPECT_THROW(load_tensors(files.write("m", snapshot.model), files.write("o", snapshot.optimizer), *a.store,
+                            *a.optimizer),
                UserError);
   EXPECT_EQ(a.hash(), before);
 }
@@ -76,7 +78,8 @@ TEST(ModelState, WeightsLoadWithoutCounters) {
   checkpoint::Snapshot snapshot;
   save_tensors(*a.store, *a.optimizer, 1, snapshot);
   std::vector<checkpoint::TensorView> views = snapshot.model.views();
-  std::erase_if(views, [](const checkpoint::TensorView& v) { return v.name.ends_with("num_batches_tracked"); });
+  std::erase_if(views,
+                [](const checkpoint::TensorView& v) { return v.name.ends_with("num_batches_tracked"); });
   checkpoint::write_safetensors(files.folder / "w", views);
   load_weights(checkpoint::SafetensorsFile(files.folder / "w"), *b.store);
   EXPECT_EQ(a.hash(), b.hash());

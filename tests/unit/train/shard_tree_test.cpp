@@ -12,7 +12,8 @@ namespace {
 std::vector<std::vector<float>> shards(int count) {
   std::vector<std::vector<float>> all(count, std::vector<float>(1000));
   for (int s = 0; s < count; ++s)
-    for (int i = 0; i < 1000; ++i) all[s][i] = std::exp(static_cast<float>(std::sin(s * 13.7 + i * 0.71) * 9));
+    for (int i = 0; i < 1000; ++i)
+      all[s][i] = std::exp(static_cast<float>(std::sin(s * 13.7 + i * 0.71) * 9));
   return all;
 }
 
@@ -39,7 +40,8 @@ std::vector<float> counter(std::vector<std::vector<float>> s) {
 }
 
 TEST(ShardTree, SumsInTheOneTree) {
-  for (int count : {1, 2, 4, 8, 16, 32}) EXPECT_EQ(counter(shards(count)), tree(shards(count), 0, count)) << count;
+  for (int count : {1, 2, 4, 8, 16, 32})
+    EXPECT_EQ(counter(shards(count)), tree(shards(count), 0, count)) << count;
 }
 
 TEST(ShardTree, SumsAnyNumberForFastReduction) {
