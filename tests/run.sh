@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests: tests/run.sh [--sanitizers] [--nightly] [ctest arguments].
-#   --sanitizers  first also the unit tests under ASan and UBSan, loader and communication under TSan
-#   --nightly     the long tests too
+#   --sanitizers  first also the unit tests under ASan and UBSan, data, checkpoints and communication under TSan
+#   --nightly     also kills and failures, many times over
 # Every other argument goes to ctest: tests/run.sh -L unit, tests/run.sh -R Batch.
 set -euo pipefail
 cd "$(dirname "$0")/.."

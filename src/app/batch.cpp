@@ -65,9 +65,14 @@ train::BatchPlan resolve_batch(const train::BatchOptions& batch, int64_t devices
   if (global == 0) {
     if (micro == 0) micro = kDefaultMicroBatch;
     if (accumulation == 0) {
-      accumulation = std::max<int64_t>(1, kDefaultGlobalBatch / (micro * devices));
+      const auto fitting = [&](int64_t unit) {
+        return static_cast<int64_t>(
+            std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kDefaultGlobalBatch / unit))));
+      };
+      accumulation = fitting(micro * devices);
       const int64_t reached = micro * accumulation * devices;
-      return {micro, reached, accumulation, accumulation * devices, reached != kDefaultGlobalBatch};
+      const bool usual = reached == kDefaultGlobalBatch || reached == 8 * micro * fitting(8 * micro);
+      return {micro, reached, accumulation, accumulation * devices, !usual};
     }
     return {micro, micro * accumulation * devices, accumulation, accumulation * devices, true};
   }

@@ -11,9 +11,9 @@ namespace lockstep::app {
 inline constexpr int64_t kDefaultMicroBatch = 16;
 inline constexpr int64_t kDefaultGlobalBatch = 128;  ///< 8 shards: the same steps on 1, 2, 4 and 8 devices
 
-/// Any two of the three values, or one, fix the rest. Without batch.global and batch.accumulation the global
-/// batch is the largest that fits into 128 samples, at least one shard a device. Throws UserError with the
-/// arithmetic, and the values that would do, when it does not divide.
+/// Any two of the three values, or one, fix the rest. Without batch.global and batch.accumulation each device
+/// takes the largest power of two of shards with which the global batch fits into 128 samples, at least one.
+/// Throws UserError with the arithmetic, and the values that would do, when it does not divide.
 train::BatchPlan resolve_batch(const train::BatchOptions& batch, int64_t devices);
 
 /// Exact reduction sums shards in a binary tree: throws UserError, saying what would do, unless both the

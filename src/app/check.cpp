@@ -14,6 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What is said of a path for which fs::exists() gave false and `error`.
+std::string not_there(const std::error_code& error) {
+  return error ? " cannot be read: " + error.message() : " does not exist";
+}
+
 class Check {
  public:
   Check(Invocation& invocation, std::vector<std::string>& problems) : in_(invocation), problems_(problems) {
@@ -35,7 +40,7 @@ class Check {
     if (path.empty()) return;
     std::error_code error;
     if (!fs::exists(path, error))
-      refuse(said(key) + (error ? " cannot be read: " + error.message() : " does not exist"));
+      refuse(said(key) + not_there(error));
     else if (fs::is_directory(path, error))
       refuse(said(key) + " is a folder, not a file");
     else if (access(path.c_str(), R_OK) != 0)
@@ -146,7 +151,7 @@ void Check::checkpoints() {
   const auto& c = in_.job.checkpoint;
   const bool path = c.resume != "never" && c.resume != "auto";
   std::error_code error;
-  if (path && !fs::exists(c.resume, error)) refuse(said("checkpoint.resume") + " does not exist");
+  if (path && !fs::exists(c.resume, error)) refuse(said("checkpoint.resume") + not_there(error));
   // Training may start from weights, and go on from its own checkpoints when it is started again.
   const bool both = path || (in_.command == "evaluate" && c.resume == "auto");
   if (both && !in_.job.model.weights.empty())

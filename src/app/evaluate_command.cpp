@@ -2,6 +2,7 @@
 
 #include "app/batch.h"
 #include "app/commands.h"
+#include "app/options.h"
 #include "app/session.h"
 #include "checkpoint/load.h"
 #include "core/error.h"
@@ -46,24 +47,61 @@ std::string load(const std::string& found, const checkpoint::SafetensorsFile& we
 
 }  // namespace
 
-int evaluate_command(comm::World& world, const Invocation& invocation) {
+// What training saw the images through, and its model: as the checkpoint's job has it, unless given.
+void adopt(const checkpoint::State& trained, Invocation& in) {
+  const std::map<std::string, std::string> then = values_of_ini(trained.job);
+  for (Option& o : options(in.job)) {
+    const bool adopted = o.key == "model.name" || o.key == "train.label_smoothing" || o.key == "data.size" ||
+                         o.key == "data.resize" || o.key == "data.mean" || o.key == "data.std";
+    if (!adopted || !then.contains(o.key) || then.at(o.key) == o.get()) continue;
+    std::string& origin = in.origin[o.key];
+    if (origin == kDefaultOrigin) {
+      o.set(then.at(o.key));
+      origin = "checkpoint";
+    } else {
+      in.warnings.push_back(
+          fmt::format("{} was '{}' in training and is '{}' ({})", o.key, then.at(o.key), o.get(), origin));
+    }
+  }
+}
+
+// Where the training data and these both name their classes.
+void require_class_names(const checkpoint::State& trained, const data::ClassificationSet& eval) {
+  const auto then = trained.data.find("data.train.class_names");
+  const std::string now = class_names_hash(eval);
+  if (then == trained.data.end() || then->second == "none" || now == "none" || then->second == now) return;
+  throw UserError(
+      "the training data and data.eval name different classes",
+      fmt::format("their hash was '{}' in training and is '{}' in '{}'", then->second, now, eval.path()),
+      "give a file that was packed with the same class names, in the same order");
+}
+
+int evaluate_command(comm::World& world, const Invocation& given) {
+  Invocation invocation = given;
   const Job& job = invocation.job;
   world.set_timeout(job.parallel.collective.timeout);
   monitor::Console console(stdout, color_mode(job));
+  const std::string found = find_checkpoint(world, invocation, console);
+  checkpoint::State trained;
+  world.together([&] {
+    if (found.empty()) return;
+    trained = checkpoint::load_checkpoint(found, checkpoint::Verify::sizes).state;
+    adopt(trained, invocation);
+  });
   if (world.rank() == 0)
     for (const std::string& w : invocation.warnings) console.print(monitor::warning(w, console.color()));
-  const DataSets data = open_data(world, job, false);
+  const DataSets data = open_data(world, invocation, false);
   const Placement placement = place(world, job.device.threads);
   std::unique_ptr<device::Device> device;
   std::unique_ptr<train::Replica> replica;
   std::unique_ptr<data::Loader> loader;
-  const std::string found = find_checkpoint(world, invocation, console);
   std::string measured;
   world.together([&] {
     const int64_t micro = job.batch.micro > 0 ? job.batch.micro : kDefaultMicroBatch;
     const checkpoint::SafetensorsFile weights(weights_file(found, job));
     const int64_t classes = classes_of(weights, job.model.name);
     require_classes(*data.eval, classes, "the model");
+    require_class_names(trained, *data.eval);
     device = device::make_cpu_device(placement.threads);
     replica = make_replica(*device, job, model_for(job, *data.eval, classes, false),
                            std::min(micro, data.eval->num_samples()));
@@ -72,7 +110,7 @@ int evaluate_command(comm::World& world, const Invocation& invocation) {
   });
   require_agreement(world, data, *replica);
   const double begin = monitor::steady_seconds();
-  const train::Evaluation e = train::evaluate(*replica, *loader, world);
+  const train::Evaluation e = *train::evaluate(*replica, *loader, world);
   if (world.rank() != 0) return kDone;
   const auto share = [&](int64_t n) { return static_cast<double>(n) / static_cast<double>(e.count); };
   console.print(monitor::table("evaluation", {},

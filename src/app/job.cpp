@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -131,10 +133,14 @@ void Parser::job_file(const std::string& quickstart) {
     return;
   }
   std::ifstream in(path);
-  if (!fs::exists(path))
+  const int error = in ? 0 : errno;
+  std::error_code unknown;
+  if (error == ENOENT)
     problem(kCommandLine, fmt::format("job file '{}' does not exist", path));
-  else if (fs::is_directory(path) || !in)
-    problem(kCommandLine, fmt::format("job file '{}' cannot be read", path));
+  else if (error != 0)
+    problem(kCommandLine, fmt::format("job file '{}' cannot be read: {}", path, std::strerror(error)));
+  else if (fs::is_directory(path, unknown))
+    problem(kCommandLine, fmt::format("job file '{}' cannot be read: it is a folder", path));
   else
     read_ini(in, path, fs::absolute(path).parent_path().string());
 }

@@ -63,6 +63,7 @@ struct Setting {
   std::string key, value, origin;
 };
 inline constexpr const char* kDefaultOrigin = "default";
+inline constexpr const char* kWorkedOut = "worked out";
 inline constexpr const char* kCommandLine = "command line";
 /// Every option in the order of docs/jobs.md.
 std::vector<Setting> settings(const Invocation& invocation);

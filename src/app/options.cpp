@@ -11,7 +11,8 @@ namespace {
 using Table = std::vector<Option>;
 
 // Far beyond any use, and so small that no product of them overflows.
-constexpr double kMostSamples = 1e6, kMostEpochs = 1e6, kMostSteps = 1e12, kMostPixels = 65536;
+constexpr double kMostSamples = 1e6, kMostGlobal = 1 << 24 /* counts are exact in float */, kMostEpochs = 1e6,
+                 kMostSteps = 1e12, kMostPixels = 65536;
 
 void append(Table& all, Table section) { std::ranges::move(section, std::back_inserter(all)); }
 
@@ -52,7 +53,7 @@ Table train(train::TrainOptions& t) {
       number("train.epochs", "epochs", t.epochs, from_to(0, kMostEpochs),
              "passes over the data; 0: no limit. Where only train.steps is given, that alone is the limit"),
       number("train.steps", "steps", t.steps, from_to(0, kMostSteps), "taken optimizer steps; 0: no limit"),
-      number("train.minutes", "min", t.minutes, at_least(0), "wall time; 0: no limit"),
+      number("train.minutes", "min", t.minutes, at_least(0), "wall time of one start; 0: no limit"),
       number("train.seed", "N", t.seed, at_least(0), "of initialisation, order, augmentation and dropout"),
       number("train.eval_every", "epochs", t.eval_every, from_to(0, kMostEpochs),
              "between evaluations; 0: at the end only"),
@@ -67,7 +68,7 @@ Table train(train::TrainOptions& t) {
 Table batch(train::BatchOptions& b) {
   return {number("batch.micro", "samples", b.micro, from_to(0, kMostSamples),
                  "of a shard, one forward and backward of one device; 0: worked out"),
-          number("batch.global", "samples", b.global, from_to(0, 1000 * kMostSamples),
+          number("batch.global", "samples", b.global, from_to(0, kMostGlobal),
                  "of a step over all devices; 0: worked out"),
           number("batch.accumulation", "shards", b.accumulation, from_to(0, kMostSamples),
                  "of a step on each device; 0: worked out")};
@@ -123,9 +124,9 @@ Table transforms(data::TransformOptions& t) {
           number("data.ratio_min", "X", t.ratio_min, more_than(0), "smallest width / height of that part"),
           number("data.ratio_max", "X", t.ratio_max, more_than(0), "largest width / height of that part"),
           number_list("data.mean", "X", t.mean, {},
-                      "of each channel, of pixels in [0, 1]; empty: the data set's own"),
+                      "of each channel, of pixels in [0, 1]; empty: data.train's"),
           number_list("data.std", "X", t.std, more_than(0),
-                      "of each channel, of pixels in [0, 1]; empty: the data set's own")};
+                      "of each channel, of pixels in [0, 1]; empty: data.train's")};
 }
 
 Table parallel(train::ParallelOptions& p) {

@@ -1,9 +1,12 @@
 #include "app/quickstart.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "core/error.h"
 #include "data/generate.h"
@@ -23,14 +26,29 @@ struct Pair {
   }
 };
 
-// A checkout's own .cache, next to the build folder; else the user's cache folder.
-fs::path cache_folder() {
-  std::error_code ignored;
-  const fs::path checkout = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
-  if (fs::exists(checkout / "jobs" / "fashion_mnist.ini", ignored)) return checkout / ".cache";
+Pair pair_in(const fs::path& folder) { return {folder / "train.h5", folder / "test.h5"}; }
+
+fs::path users_cache_folder() {
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return fs::path(xdg) / "lockstep";
   if (const char* home = std::getenv("HOME"); home && *home) return fs::path(home) / ".cache" / "lockstep";
-  return fs::temp_directory_path() / "lockstep";
+  std::error_code ignored;
+  const fs::path temporary = fs::temp_directory_path(ignored);
+  return (ignored ? fs::path("/tmp") : temporary) / "lockstep";
+}
+
+bool can_be_written(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path existing = fs::exists(folder, ignored) ? folder : folder.parent_path();
+  return access(existing.c_str(), W_OK | X_OK) == 0;
+}
+
+// In order of preference: a checkout's own .cache, next to the build folder; the user's cache folder.
+std::vector<fs::path> cache_folders() {
+  std::error_code ignored;
+  const fs::path checkout = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
+  if (fs::exists(checkout / "jobs" / "fashion_mnist.ini", ignored))
+    return {checkout / ".cache", users_cache_folder()};
+  return {users_cache_folder()};
 }
 
 void generate(const Pair& to) {
@@ -58,9 +76,15 @@ std::string built_in_job() {
 
 void give_built_in_data(comm::World& world, Invocation& invocation) {
   if (!invocation.built_in) return;
-  const fs::path cache = cache_folder();
-  const Pair fashion{cache / "fashion_mnist" / "train.h5", cache / "fashion_mnist" / "test.h5"};
-  const Pair generated{cache / "generated" / "train.h5", cache / "generated" / "test.h5"};
+  const std::vector<fs::path> caches = cache_folders();
+  // The first folder that holds the pair, or else may come to hold it.
+  auto choose = [&](const char* name) {
+    for (const fs::path& cache : caches)
+      if (const Pair pair = pair_in(cache / name); pair.exists()) return pair;
+    const auto writable = std::ranges::find_if(caches, can_be_written);
+    return pair_in((writable == caches.end() ? caches.back() : *writable) / name);
+  };
+  const Pair fashion = choose("fashion_mnist"), generated = choose("generated");
   // One answer for all ranks, also where hosts do not share the folder.
   const bool packed = !world.any(!fashion.exists());
   if (!packed) {

@@ -49,6 +49,13 @@ void refuse_mismatch(const data::ClassificationSet& train, const data::Classific
                     "give files that were packed alike");
   }
   require_classes(eval, train.num_classes(), "data.train");
+  const std::vector<std::string>&mine = train.class_names(), &other = eval.class_names();
+  if (mine.empty() || other.empty() || mine == other) return;
+  const auto at = std::ranges::mismatch(mine, other).in1 - mine.begin();
+  throw UserError("data.train and data.eval name different classes",
+                  fmt::format("class '{}' is '{}' in '{}' and '{}' in '{}'", at, mine[at], train.path(),
+                              other[at], eval.path()),
+                  "give files that were packed with the same class names, in the same order");
 }
 
 // The hash of this rank's file. One that stores none is read, by one rank a host, while the others stay in
@@ -58,45 +65,22 @@ std::string content_hash(comm::World& world, const std::string& key,
   const bool unknown = set && !set->has_stored_hash();
   const std::vector<std::string> files = world.all_gather(unknown ? world.host() + ":" + set->path() : "");
   const auto reader = std::ranges::find(files, files[world.rank()]) - files.begin();
-  std::future<std::string> hash;
+  std::string mine = set && !unknown ? set->content_hash() : "";
+  std::function<void()> read;
   if (unknown && reader == world.rank())
-    hash = std::async(std::launch::async, [&] {
-      if (world.rank() != 0) return set->content_hash();
+    read = [&] {
       Progress progress("hashing " + key, static_cast<uint64_t>(set->num_samples()), "samples");
-      return set->content_hash([&](uint64_t rows) { progress.advance(rows); });
-    });
-  const auto working = [&] {
-    return hash.valid() && hash.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready;
-  };
-  while (world.any(working())) {
-  }
-  std::string mine;
-  world.together([&] {
-    if (hash.valid())
-      mine = hash.get();
-    else if (set && !unknown)
-      mine = set->content_hash();
-  });
+      mine = set->content_hash([&](uint64_t rows) {
+        if (world.rank() == 0) progress.advance(rows);
+      });
+    };
+  in_touch(world, read);
   const std::vector<std::string> all = world.all_gather(mine);
   return unknown ? all[reader] : mine;
 }
 
-std::string channels_text(const std::vector<float>& given, const std::vector<float>& of_the_set) {
-  return fmt::format("{}", fmt::join(given.empty() ? of_the_set : given, ","));
-}
-
-void add_facts(comm::World& world, const Job& job, const std::string& key,
-               const std::optional<data::ClassificationSet>& set, bool shuffled,
-               std::map<std::string, std::string>& facts) {
-  const std::string hash = content_hash(world, key, set);
-  if (!set) return;
-  facts[key] = "xxh3 " + hash;
-  facts[key + ".mean"] = channels_text(job.transforms.mean, set->mean());
-  facts[key + ".std"] = channels_text(job.transforms.std, set->std());
-  if (!shuffled) return;
-  facts[key + ".order"] = set->chunk_rows() > 0 ? fmt::format("by chunks of {} rows, {} at a time",
-                                                              set->chunk_rows(), set->window_chunks())
-                                                : "by row";
+std::string labels_hash(const data::ClassificationSet& set) {
+  return "xxh3 " + hex64(xxh3(std::as_bytes(set.labels())));
 }
 
 void agree(comm::World& world, const std::string& what, const std::string& value, const std::string& todo) {
@@ -114,6 +98,22 @@ void agree(comm::World& world, const std::string& what, const std::string& value
 }
 
 }  // namespace
+
+void in_touch(comm::World& world, const std::function<void()>& work) {
+  std::future<void> done;
+  if (work) done = std::async(std::launch::async, work);
+  world.until_all(
+      [&] { return !work || done.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  world.together([&] {
+    if (work) done.get();
+  });
+}
+
+std::string class_names_hash(const data::ClassificationSet& set) {
+  if (set.class_names().empty()) return "none";
+  const std::string all = fmt::format("{}", fmt::join(set.class_names(), "\n"));
+  return "xxh3 " + hex64(xxh3(std::as_bytes(std::span(all))));
+}
 
 void require_same_job(comm::World& world, const Invocation& invocation) {
   if (world.size() == 1) return;
@@ -143,8 +143,7 @@ fs::path newest_run(const Invocation& invocation) {
 std::string find_checkpoint(comm::World& world, const Invocation& invocation, monitor::Console& console) {
   const std::string& resume = invocation.job.checkpoint.resume;
   std::string found;
-  world.together([&] {
-    if (world.rank() != 0 || resume == "never") return;
+  const auto find = [&] {
     const fs::path run = resume == "auto" ? newest_run(invocation) : fs::path(resume);
     const fs::path checkpoints = run / monitor::kCheckpoints;
     if (run.empty()) return;
@@ -158,9 +157,11 @@ std::string find_checkpoint(comm::World& world, const Invocation& invocation, mo
       console.print(monitor::warning(
           fmt::format("checkpoint '{}' is damaged and passed over\n  {}", d.path.string(), d.why),
           console.color()));
-    if (latest.checkpoint || resume != "auto")
+    // Nothing at all is a fresh start for `auto`; only damaged ones are not.
+    if (latest.checkpoint || resume != "auto" || !latest.damaged.empty())
       found = checkpoint::require(std::move(latest), checkpoints).path;
-  });
+  };
+  in_touch(world, world.rank() == 0 && resume != "never" ? std::function<void()>(find) : nullptr);
   return world.broadcast(found);
 }
 
@@ -207,15 +208,37 @@ Placement place(comm::World& world, int wanted_threads) {
   return placement;
 }
 
-DataSets open_data(comm::World& world, const Job& job, bool train) {
+DataSets open_data(comm::World& world, Invocation& invocation, bool train) {
   DataSets sets;
+  const train::DataOptions& data = invocation.job.data;
+  data::TransformOptions& transforms = invocation.job.transforms;
   world.together([&] {
-    if (train) sets.train.emplace(job.data.train);
-    if (!job.data.eval.empty()) sets.eval.emplace(job.data.eval);
+    if (train) sets.train.emplace(data.train);
+    if (!data.eval.empty()) sets.eval.emplace(data.eval);
     if (sets.train && sets.eval) refuse_mismatch(*sets.train, *sets.eval);
   });
-  add_facts(world, job, "data.train", sets.train, true, sets.facts);
-  add_facts(world, job, "data.eval", sets.eval, false, sets.facts);
+  if (sets.train && transforms.mean.empty()) {
+    transforms.mean = sets.train->mean();
+    transforms.std = sets.train->std();
+    for (const char* key : {"data.mean", "data.std"}) invocation.origin[key] = kWorkedOut;
+  }
+  const std::string train_hash = content_hash(world, "data.train", sets.train);
+  const std::string eval_hash = content_hash(world, "data.eval", sets.eval);
+  if (sets.train) {
+    const data::ClassificationSet& set = *sets.train;
+    sets.facts["data.train"] = "xxh3 " + train_hash;
+    sets.facts["data.train.labels"] = labels_hash(set);
+    sets.facts["data.train.class_names"] = class_names_hash(set);
+    sets.facts["data.train.order"] = set.chunk_rows() > 0 ? fmt::format("by chunks of {} rows, {} at a time",
+                                                                        set.chunk_rows(), set.window_chunks())
+                                                          : "by row";
+    sets.facts["data.train.mean"] = fmt::format("{}", fmt::join(transforms.mean, ","));
+    sets.facts["data.train.std"] = fmt::format("{}", fmt::join(transforms.std, ","));
+  }
+  if (sets.eval) {
+    sets.facts["data.eval"] = "xxh3 " + eval_hash;
+    sets.facts["data.eval.labels"] = labels_hash(*sets.eval);
+  }
   return sets;
 }
 
@@ -263,8 +286,8 @@ std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& j
 
 void require_agreement(comm::World& world, const DataSets& data, train::Replica& replica) {
   if (world.size() == 1) return;
-  for (const char* key : {"data.train", "data.train.order", "data.train.mean", "data.train.std", "data.eval",
-                          "data.eval.mean", "data.eval.std"})
+  for (const char* key : {"data.train", "data.train.labels", "data.train.class_names", "data.train.order",
+                          "data.train.mean", "data.train.std", "data.eval", "data.eval.labels"})
     agree(world, key, data.facts.contains(key) ? data.facts.at(key) : "none",
           "give every rank the same file");
 
@@ -278,7 +301,7 @@ void require_agreement(comm::World& world, const DataSets& data, train::Replica&
   };
   std::string all;
   for (const device::ParameterSlot& p : store.parameters()) all += describe(p) + "\n";
-  if (world.agree("all parameters", all).empty()) return;
+  if (world.agree("all parameters", xxh3(std::as_bytes(std::span(all)))).empty()) return;
   const auto counts = world.all_gather_values(static_cast<int64_t>(store.parameters().size()));
   agree(world, "the number of parameters", std::to_string(store.parameters().size()),
         "start the same job on every rank");

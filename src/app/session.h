@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,10 @@
 
 namespace lockstep::app {
 
+/// Runs `work`, where a rank has any, on a thread beside the calling one, while all ranks stay in touch: it
+/// may take longer than their patience with each other. What it throws ends as in comm::World::together().
+void in_touch(comm::World& world, const std::function<void()>& work);
+
 /// Throws AgreedExit on all ranks unless they run the same build, command and job; the message names the
 /// first option that differs, the ranks and both values.
 void require_same_job(comm::World& world, const Invocation& invocation);
@@ -30,6 +35,7 @@ std::string job_name(const Invocation& invocation);
 std::filesystem::path newest_run(const Invocation& invocation);
 /// Path of the checkpoint that checkpoint.resume names; empty for `never`, and where `auto` finds none. Rank
 /// 0 looks and verifies, and names damaged ones that it passes over on `console`; all ranks take its answer.
+/// Throws AgreedExit where there are only damaged ones.
 std::string find_checkpoint(comm::World& world, const Invocation& invocation, monitor::Console& console);
 
 monitor::ColorMode color_mode(const Job& job);
@@ -50,9 +56,12 @@ struct DataSets {
   /// What of them a run is a function of, by name: contents, order in which they are read, normalisation.
   std::map<std::string, std::string> facts;
 };
-/// Opens what the job names; for evaluation, data.eval only. A file that stores no hash is read once a host
-/// for it. Throws UserError; all ranks together.
-DataSets open_data(comm::World& world, const Job& job, bool train);
+/// Opens what the job names; for evaluation, data.eval only. Training settles data.mean and data.std where
+/// they were left open: those of data.train, for data.eval too. A file that stores no hash is read for it,
+/// once a host. Throws UserError; all ranks together.
+DataSets open_data(comm::World& world, Invocation& invocation, bool train);
+/// Of a set's class names; "none" where the file names none.
+std::string class_names_hash(const data::ClassificationSet& set);
 
 /// The model for the data: image size comes from `set` through the transforms.
 models::ModelOptions model_for(const Job& job, const data::ClassificationSet& set, int64_t classes,

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <filesystem>
 #include <new>
 
@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kUseLess = "lower batch.micro, start fewer ranks a host, or choose a smaller model";
+
 // The run as one rank sees it. Members in the order in which they are made.
 class TrainCommand {
  public:
@@ -36,29 +38,54 @@ class TrainCommand {
   int run() {
     world_.set_timeout(job_.parallel.collective.timeout);
     plan_batches();
-    data_ = open_data(world_, job_, true);
+    data_ = open_data(world_, in_, true);
     placement_ = place(world_, job_.device.threads);
-    world_.together([&] {
-      try {
-        build();
-      } catch (const std::bad_alloc&) {
-        throw UserError(
-            "the model and its data do not fit into memory",
-            fmt::format("the system gives no more for model '{}' with micro-batches of '{}' samples",
-                        job_.model.name, plan_.micro),
-            "lower batch.micro, or choose a smaller model");
-      }
-    });
+    within_memory([&] { build(); });
+    within_memory([&] { connect(); });
+    require_memory();
     resolve();
     resume();
     world_.together([&] { start_state(); });
     require_agreement(world_, data_, *replica_);
-    claim_directory();
+    in_touch(world_, root() ? [this] { claim_directory(); } : std::function<void()>());
     return go();
   }
 
  private:
   bool root() const { return world_.rank() == 0; }
+
+  void within_memory(const std::function<void()>& piece) {
+    world_.together([&] {
+      try {
+        piece();
+      } catch (const std::bad_alloc&) {
+        throw UserError(
+            "the run does not fit into memory",
+            fmt::format("the system gives no more for model '{}' with micro-batches of '{}' samples",
+                        job_.model.name, plan_.micro),
+            kUseLess);
+      }
+    });
+  }
+
+  // The system promises more memory than it has, and ends a process that comes for it.
+  void require_memory() {
+    uint64_t planned = 0;
+    for (const auto& [purpose, bytes] : memory()) planned += bytes;
+    uint64_t missing = 0;  // of all ranks here
+    const std::vector<uint64_t> all =
+        world_.all_gather_values(planned - std::min(planned, monitor::host_bytes()));
+    for (int r = 0; r < world_.size(); ++r)
+      if (world_.hosts()[r] == world_.host()) missing += all[r];
+    world_.together([&] {
+      const uint64_t available = monitor::available_host_bytes();
+      if (missing > available)
+        throw UserError(fmt::format("the run does not fit into the memory of host '{}'", world_.host()),
+                        fmt::format("its '{}' ranks need '{}' more, '{}' are available", world_.local_size(),
+                                    human_bytes(missing), human_bytes(available)),
+                        kUseLess);
+    });
+  }
 
   void plan_batches() {
     world_.together([&] {
@@ -104,12 +131,26 @@ class TrainCommand {
         std::make_unique<train::Optimizer>(*device_, replica_->store(), job_.optim, job_.train.ema_decay);
   }
 
+  void connect() {
+    collective_ = comm::make_collective(world_, job_.parallel.collective);
+    step_ = std::make_unique<train::Step>(*replica_, *collective_, *optimizer_, plan_, job_.train.seed,
+                                          job_.optim.clip_norm, job_.parallel.bucket_mib);
+  }
+
+  std::vector<std::pair<std::string, uint64_t>> memory() const {
+    device::Store& store = replica_->store();
+    return {{"parameters", store.values().size_bytes()}, {"gradients", store.gradients().size_bytes()},
+            {"optimizer", optimizer_->bytes()},          {"accumulation", step_->bytes()},
+            {"copies of weights", store.copy_bytes()},   {"activations", replica_->memory().arena},
+            {"loader", train_->memory().size()}};
+  }
+
   // What was left to the trainer to choose, so that whoever reads the job later need not guess.
   void resolve() {
     auto set = [&](const std::string& key, auto& field, auto value) {
       if (field == value) return;
       field = value;
-      in_.origin[key] = "worked out";
+      in_.origin[key] = kWorkedOut;
     };
     set("batch.micro", job_.batch.micro, plan_.micro);
     set("batch.global", job_.batch.global, plan_.global);
@@ -120,13 +161,13 @@ class TrainCommand {
 
   void resume() {
     const bool automatic = job_.checkpoint.resume == "auto";
-    world_.together([&] {
-      if (!root() || !automatic) return;
+    const auto claim = [&] {
       const fs::path dir = newest_run(in_);
       if (dir.empty()) return;
       directory_.emplace(monitor::RunDirectory::claim(dir, true));
       checkpoint::clean_stale(dir / monitor::kCheckpoints);
-    });
+    };
+    in_touch(world_, root() && automatic ? claim : std::function<void()>());
     resumed_from_ = find_checkpoint(world_, in_, console_);
     if (root() && automatic)
       console_.print(resumed_from_.empty() ? "resume auto: no checkpoint found, starting anew"
@@ -147,6 +188,10 @@ class TrainCommand {
     require_same_run(c.state);
     train::load_tensors(c.model(), c.optimizer(), store, *optimizer_);
     position_ = train::load_position(c.state);
+    const bool same_eval = std::ranges::all_of(
+        std::array{"data.eval", "data.eval.labels"},
+        [&](const char* key) { return fact(c.state.data, key) == fact(data_.facts, key); });
+    if (!same_eval) position_.eval.reset();
   }
 
   // What a cursor and a tree of shards mean must not change under a run; what else has changed is said.
@@ -162,52 +207,68 @@ class TrainCommand {
     same("train.seed", std::to_string(s.seed), std::to_string(job_.train.seed));
     same("batch.micro", std::to_string(s.micro_batch), std::to_string(plan_.micro));
     same("batch.global", std::to_string(s.shards * s.micro_batch), std::to_string(plan_.global));
-    for (const char* key : {"data.train", "data.train.order", "data.train.mean", "data.train.std"})
-      if (s.data.contains(key)) same(key, s.data.at(key), data_.facts.at(key));
+    for (const auto& [key, value] : s.data)
+      if (key.starts_with("data.train")) same(key, value, fact(data_.facts, key));
     std::map<std::string, std::string> then = values_of_ini(s.job);
     if (then.contains("data.drop_last"))
       same("data.drop_last", then["data.drop_last"], job_.data.drop_last ? "true" : "false");
 
     std::string changes;
+    const auto compare = [&](const std::string& what, const std::string& was, const std::string& is) {
+      if (was != is) changes += fmt::format("\n  {} was '{}' and is '{}'", what, was, is);
+    };
+    const bool exact = job_.parallel.collective.reduction == comm::Reduction::exact;
     Job now = job_;
     for (const Option& o : options(now)) {
       const bool matters = o.identity || o.key == "device.threads";
-      const bool elsewhere =
-          o.section() == "batch" || o.section() == "checkpoint" || o.key == "model.weights";
-      if (matters && !elsewhere && then.contains(o.key) && then[o.key] != o.get())
-        changes += fmt::format("\n  {} was '{}' and is '{}'", o.key, then[o.key], o.get());
+      const bool elsewhere = o.section() == "batch" || o.section() == "checkpoint" ||
+                             o.key == "model.weights" || (o.key == "parallel.bucket_mib" && exact);
+      if (matters && !elsewhere && then.contains(o.key)) compare(o.key, then[o.key], o.get());
     }
-    for (const auto& [key, value] : s.data)
-      if (key.starts_with("data.eval") && data_.facts.contains(key) && data_.facts.at(key) != value)
-        changes += fmt::format("\n  {} was '{}' and is '{}'", key, value, data_.facts.at(key));
+    for (const char* key : {"data.eval", "data.eval.labels"})
+      compare(key, fact(s.data, key), fact(data_.facts, key));
+    for (const auto& [name, version] : versions()) compare(name, fact(s.versions, name), version);
     if (!changes.empty())
       warnings_.push_back(
-          "the job has changed since its checkpoint: the bits will not be those of one uninterrupted run" +
+          "since the checkpoint this has changed, so the end may have other bits than that of one "
+          "uninterrupted run" +
           changes);
   }
 
+  static std::string fact(const std::map<std::string, std::string>& facts, const std::string& key) {
+    return facts.contains(key) ? facts.at(key) : "none";
+  }
+
   void claim_directory() {
-    world_.together([&] {
-      if (!root()) return;
-      const fs::path dir = job_.run.dir;
-      if (!directory_ && dir.empty())
-        directory_.emplace(monitor::RunDirectory::next("runs", job_name(in_)));
-      else if (!directory_)
-        directory_.emplace(monitor::RunDirectory::claim(dir, goes_on_in(dir)));
-      if (!directory_->lock_failure().empty())
-        warnings_.push_back(fmt::format("run.dir '{}' could not be locked\n  {}\n  start no second run in it",
-                                        directory_->path().string(), directory_->lock_failure()));
-      const size_t state = replica_->store().values().size_bytes() + optimizer_->bytes();
-      directory_->probe(2 * state + (1 << 20));
-      log_ =
-          std::make_unique<monitor::MetricsLog>(directory_->path() / monitor::kMetricsFile, position_.step);
-      saver_ = std::make_unique<checkpoint::Saver>(
-          checkpoint::SaverOptions{directory_->path() / monitor::kCheckpoints,
-                                   {static_cast<int>(job_.checkpoint.keep),
-                                    job_.checkpoint.best == "none" ? "" : job_.checkpoint.best},
-                                   {}});
-      directory_->keep();
-    });
+    const fs::path dir = job_.run.dir;
+    if (!directory_ && dir.empty())
+      directory_.emplace(monitor::RunDirectory::next("runs", job_name(in_)));
+    else if (!directory_)
+      directory_.emplace(monitor::RunDirectory::claim(dir, goes_on_in(dir)));
+    if (!directory_->lock_failure().empty())
+      warnings_.push_back(fmt::format("run.dir '{}' could not be locked\n  {}\n  start no second run in it",
+                                      directory_->path().string(), directory_->lock_failure()));
+    require_newest();
+    const size_t state = replica_->store().values().size_bytes() + optimizer_->bytes();
+    directory_->probe(2 * state + (1 << 20));
+    log_ = std::make_unique<monitor::MetricsLog>(directory_->path() / monitor::kMetricsFile, position_.step);
+    saver_ = std::make_unique<checkpoint::Saver>(checkpoint::SaverOptions{
+        directory_->path() / monitor::kCheckpoints,
+        {job_.checkpoint.keep, job_.checkpoint.best == "none" ? "" : job_.checkpoint.best},
+        {}});
+    directory_->keep();
+  }
+
+  // Later checkpoints of a run that is to go on from an earlier one would be taken for its own.
+  void require_newest() const {
+    if (job_.checkpoint.resume == "auto" || !goes_on_in(directory_->path())) return;
+    for (const checkpoint::Entry& entry :
+         checkpoint::list_entries(directory_->path() / monitor::kCheckpoints))
+      if (entry.suffix.empty() && entry.step > position_.step)
+        throw UserError(fmt::format("run.dir '{}' holds a later checkpoint than the one to go on from",
+                                    directory_->path().string()),
+                        fmt::format("'{}' is of step '{}'", entry.path.filename().string(), entry.step),
+                        "choose another '--run.dir', or delete the later ones first");
   }
 
   // Whether the checkpoint to go on from is one of this run's own.
@@ -234,11 +295,7 @@ class TrainCommand {
     h.steps_per_epoch = train_->order().batches_per_epoch();
     h.steps = train::total_steps(job_.train, h.steps_per_epoch);
     h.minutes = job_.train.minutes;
-    device::Store& store = replica_->store();
-    h.memory = {{"parameters", store.values().size_bytes()}, {"gradients", store.gradients().size_bytes()},
-                {"optimizer", optimizer_->bytes()},          {"accumulation", step_->bytes()},
-                {"copies of weights", store.copy_bytes()},   {"activations", replica_->memory().arena},
-                {"loader", train_->memory().size()}};
+    h.memory = memory();
     return h;
   }
 
@@ -257,9 +314,6 @@ class TrainCommand {
   }
 
   int go() {
-    collective_ = comm::make_collective(world_, job_.parallel.collective);
-    step_ = std::make_unique<train::Step>(*replica_, *collective_, *optimizer_, plan_, job_.train.seed,
-                                          job_.optim.clip_norm, job_.parallel.bucket_mib);
     if (root()) {
       if (plan_.world_dependent)
         warnings_.emplace_back(
@@ -282,7 +336,7 @@ class TrainCommand {
     world_.together([&] {
       if (!root()) return;
       finish(result, peak_all);
-      require_saved(result.position.step);
+      if (options.saved_step != result.position.step) require_saved(result.position.step);
     });
     return result.stopped ? kStoppedRequeue : kDone;
   }
@@ -322,12 +376,13 @@ class TrainCommand {
       written.emplace_back("checkpoint", last.string());
     console_.print(monitor::final_block(s, written, console_.color()));
     if (r.stopped)
-      console_.print(fmt::format("stopped on request at step {}; go on with: --resume auto --run.dir {}",
+      console_.print(fmt::format("stopped on request ({}) at step {}; go on with: --resume auto --run.dir {}",
+                                 signals_.name().empty() ? "of another rank" : signals_.name(),
                                  r.position.step, dir.string()));
   }
 
   void require_saved(int64_t step) const {
-    if (fs::exists(directory_->path() / monitor::kCheckpoints / checkpoint::step_name(step))) return;
+    if (saver_->last_committed().filename() == checkpoint::step_name(step)) return;
     throw UserError(
         fmt::format("the run ended at step '{}' without its last checkpoint", step),
         "it could not be written, as the warning above says",

@@ -6,6 +6,8 @@
 #include <charconv>
 
 #include "checkpoint/file.h"
+#include "checkpoint/load.h"
+#include "core/error.h"
 
 namespace lockstep::checkpoint {
 
@@ -27,8 +29,8 @@ static bool parse_name(std::string_view name, Entry& entry) {
 
 std::vector<Entry> list_entries(const fs::path& directory) {
   std::vector<Entry> entries;
+  if (!fs::exists(status_of(directory))) return entries;
   std::error_code error;
-  if (!fs::exists(directory, error)) return entries;
   fs::directory_iterator at(directory, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     Entry entry;
@@ -49,14 +51,25 @@ void remove_directory(const fs::path& path) {
   if (error) throw_file_error("remove", path, error.value());
 }
 
+static bool is_whole(const fs::path& checkpoint) {
+  try {
+    load_checkpoint(checkpoint);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 void clean_stale(const fs::path& directory) {
   for (const Entry& entry : list_entries(directory)) {
     if (entry.suffix.empty()) continue;
     const fs::path whole = directory / step_name(entry.step);
-    if (entry.suffix == kReplaced && !fs::exists(whole))
+    if (entry.suffix == kReplaced && !is_whole(whole)) {
+      remove_directory(whole);
       rename_path(entry.path, whole);
-    else
+    } else {
       remove_directory(entry.path);
+    }
   }
 }
 

@@ -35,7 +35,7 @@ std::string step_name(int64_t step);  ///< 120 -> "step-00000120"
 std::vector<Entry> list_entries(const std::filesystem::path& directory);
 
 /// Removes what a killed save or pruning left behind, and gives a replaced checkpoint its name back when the
-/// new one never took it. Only the process that writes checkpoints may call it.
+/// new one never took it, or is damaged. Only the process that writes checkpoints may call it.
 void clean_stale(const std::filesystem::path& directory);
 
 /// Removes a directory and all in it. Throws UserError.

@@ -38,6 +38,13 @@ void throw_file_error(const std::string& verb, const std::filesystem::path& path
   throw UserError(fmt::format("cannot {} '{}'", verb, path.string()), std::strerror(error), advice(error));
 }
 
+std::filesystem::file_status status_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::status_known(status)) throw_file_error("read", path, error.value());
+  return status;
+}
+
 Descriptor::Descriptor(std::filesystem::path path, int flags)
     : path_(std::move(path)), fd_(::open(path_.c_str(), flags | O_CLOEXEC, 0666)) {
   if (fd_ < 0) throw_file_error(flags & O_CREAT ? "create" : "open", path_, errno);

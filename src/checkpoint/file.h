@@ -22,6 +22,10 @@ struct FileRecord {
 /// Throws UserError "cannot VERB 'path'" with the text of `error` (an errno) and what to do about it.
 [[noreturn]] void throw_file_error(const std::string& verb, const std::filesystem::path& path, int error);
 
+/// What is at `path`, links followed: of type not_found where nothing is. Throws UserError where the system
+/// does not tell, as behind a directory that may not be searched.
+std::filesystem::file_status status_of(const std::filesystem::path& path);
+
 /// An open descriptor, closed on destruction.
 class Descriptor {
  public:

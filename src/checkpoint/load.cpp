@@ -19,25 +19,24 @@ namespace fs = std::filesystem;
 [[noreturn]] static void throw_not_a_checkpoint(const fs::path& path) {
   std::string todo = fmt::format("give a directory such as 'checkpoints/{}'", step_name(120));
   for (const fs::path& directory : {path, path / "checkpoints"})
-    if (fs::is_directory(directory))
+    if (fs::is_directory(status_of(directory)))
       for (const Entry& entry : list_entries(directory))
         if (entry.suffix.empty())
           throw UserError(fmt::format("'{}' is not a checkpoint", path.string()),
                           "it is a directory that holds checkpoints",
                           fmt::format("give one of them, such as '{}'", entry.path.string()));
   throw UserError(fmt::format("'{}' is not a checkpoint", path.string()),
-                  !fs::exists(path)         ? "there is nothing of that name"
-                  : !fs::is_directory(path) ? "it is not a directory"
-                                            : fmt::format("it has no '{}'", kStateFile),
+                  !fs::exists(status_of(path))         ? "there is nothing of that name"
+                  : !fs::is_directory(status_of(path)) ? "it is not a directory"
+                                                       : fmt::format("it has no '{}'", kStateFile),
                   todo);
 }
 
 Checkpoint load_checkpoint(const fs::path& given, Verify verify) {
   const fs::path path = given.has_filename() ? given : given.parent_path();  // "step-00000120/"
-  std::error_code error;
-  if (!fs::is_directory(path, error)) throw_not_a_checkpoint(path);
+  if (!fs::is_directory(status_of(path))) throw_not_a_checkpoint(path);
   const bool committed = path.filename().string().starts_with("step-");
-  if (!fs::exists(path / kStateFile, error)) {
+  if (!fs::exists(status_of(path / kStateFile))) {
     if (!committed) throw_not_a_checkpoint(path);
     throw_damaged(path, fmt::format("'{}' is missing", kStateFile));
   }
@@ -55,6 +54,7 @@ Checkpoint load_checkpoint(const fs::path& given, Verify verify) {
     if (std::ranges::find(parsed.files, name, &FileRecord::name) == parsed.files.end())
       throw_damaged(path, fmt::format("'{}' does not list '{}'", kStateFile, name));
   for (const FileRecord& stated : parsed.files) {
+    std::error_code error;
     uint64_t bytes = fs::file_size(path / stated.name, error);
     if (error) throw_damaged(path, fmt::format("'{}': {}", stated.name, error.message()));
     if (bytes != stated.bytes)
@@ -90,7 +90,7 @@ Latest find_latest(const fs::path& directory) {
 
 Checkpoint require(Latest latest, const fs::path& directory) {
   if (latest.checkpoint) return std::move(*latest.checkpoint);
-  std::string why = fs::is_directory(directory) ? "it holds none" : "there is no such directory";
+  std::string why = fs::is_directory(status_of(directory)) ? "it holds none" : "there is no such directory";
   if (!latest.damaged.empty()) {
     why = "all are damaged:";
     for (const Damaged& d : latest.damaged)

@@ -40,14 +40,25 @@ const Candidate* best(const std::vector<Candidate>& newest_first, const std::str
   return best;
 }
 
+std::vector<Candidate> whole_and_damaged(const fs::path& directory) {
+  std::vector<Candidate> candidates;
+  for (Entry& entry : list_entries(directory))
+    if (entry.suffix.empty()) candidates.push_back(inspect(std::move(entry)));
+  return candidates;
+}
+
 }  // namespace
+
+std::optional<Metric> best_metric(const fs::path& directory, const std::string& name) {
+  const std::vector<Candidate> candidates = whole_and_damaged(directory);
+  const Candidate* found = best(candidates, name);
+  return found ? found->metric : std::nullopt;
+}
 
 std::vector<std::string> prune(const fs::path& directory, const Retention& retention,
                                const fs::path& committed, const FaultPoint& fault_point) {
   if (retention.keep <= 0) return {};
-  std::vector<Candidate> candidates;
-  for (Entry& entry : list_entries(directory))
-    if (entry.suffix.empty()) candidates.push_back(inspect(std::move(entry)));
+  const std::vector<Candidate> candidates = whole_and_damaged(directory);
 
   std::set<fs::path> kept;
   int64_t oldest_kept = INT64_MAX;

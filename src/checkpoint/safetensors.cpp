@@ -222,12 +222,6 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   std::ranges::sort(tensors_, {}, &TensorView::name);
 }
 
-std::vector<std::string> SafetensorsFile::names() const {
-  std::vector<std::string> names;
-  for (const TensorView& t : tensors_) names.push_back(t.name);
-  return names;
-}
-
 const TensorView* SafetensorsFile::find(const std::string& name) const {
   auto at = std::ranges::lower_bound(tensors_, name, {}, &TensorView::name);
   return at != tensors_.end() && at->name == name ? &*at : nullptr;

@@ -41,7 +41,6 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return path_; }
   /// In name order. The data lives as long as this object or a copy of it.
   const std::vector<TensorView>& tensors() const { return tensors_; }
-  std::vector<std::string> names() const;
   /// Null when there is no tensor of that name.
   const TensorView* find(const std::string& name) const;
   const Metadata& metadata() const { return metadata_; }

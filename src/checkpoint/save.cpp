@@ -40,7 +40,7 @@ static fs::path with_suffix(fs::path path, const char* suffix) { return path += 
 
 static void commit(const fs::path& partial, const fs::path& whole, const FaultPoint& reached) {
   const fs::path replaced = with_suffix(whole, kReplaced);
-  const bool replaces = fs::exists(whole);
+  const bool replaces = fs::exists(status_of(whole));
   if (replaces && same_checkpoint(whole, partial)) return remove_directory(partial);
   if (replaces) {
     remove_directory(replaced);

@@ -56,6 +56,8 @@ class Saver {
 
   /// The last failure not yet taken: what was lost, why, what to do.
   std::optional<UserError> take_failure();
+  /// best_metric() of the directory, by the metric of the retention; the write in flight is not in it.
+  std::optional<Metric> best() const { return best_metric(options_.directory, options_.retention.best); }
   /// The last checkpoint committed; empty when none was.
   std::filesystem::path last_committed() const;
 

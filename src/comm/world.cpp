@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "comm/mpi.h"
 #include "comm/patience.h"
@@ -192,6 +194,10 @@ bool World::any(bool mine) {
   for (const std::string& one : all_gather(mine ? "1" : "0", "any"))
     if (one == "1") return true;
   return false;
+}
+
+void World::until_all(const std::function<bool()>& ready) {
+  while (any(!ready())) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 std::vector<int> World::agree(std::string_view name, std::string_view value) {

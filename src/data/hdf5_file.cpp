@@ -139,7 +139,7 @@ static uint64_t bytes_of(const Shape& shape, uint64_t element) {
 
 uint64_t Hdf5Dataset::bytes() const { return bytes_of(shape_, type_.bytes); }
 
-void Hdf5Dataset::require_possible(std::span<const uint64_t> most) const {
+void Hdf5Dataset::require_possible(const std::vector<uint64_t>& most) const {
   const uint64_t claimed = bytes(), rows = static_cast<uint64_t>(std::max<int64_t>(shape_[0], 1));
   uint64_t possible = decoded_limit(file_bytes_);
   if (layout_.elsewhere)
@@ -156,7 +156,8 @@ void Hdf5Dataset::require_possible(std::span<const uint64_t> most) const {
   const uint64_t chunk = bytes_of(layout_.chunk, type_.bytes);
   bool fits = layout_.chunk.rank() == shape_.rank() && chunk > 0 &&
               chunk <= std::min(kMaxPiece, decoded_limit(file_bytes_));
-  for (int d = 0; fits && d < shape_.rank(); ++d) fits = static_cast<uint64_t>(layout_.chunk[d]) <= most[d];
+  for (int d = 0; fits && d < shape_.rank(); ++d)
+    fits = static_cast<uint64_t>(layout_.chunk[d]) <= most[static_cast<size_t>(d)];
   if (!fits)
     damaged(fmt::format("chunks of '{}' are impossible for its shape '{}' in a file of '{}' bytes",
                         layout_.chunk.text(), shape_.text(), file_bytes_));
@@ -302,7 +303,7 @@ Hdf5Dataset Hdf5File::dataset(const std::string& name, int rank, size_t chunk_ca
   set.type_ = describe(type.get());
   set.layout_ = describe_layout(set.id_.get(), rank);
   set.file_bytes_ = bytes_;
-  set.require_possible({most.data(), static_cast<size_t>(rank)});
+  set.require_possible({most.begin(), most.begin() + rank});
   return set;
 }
 

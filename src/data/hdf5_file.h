@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,7 +77,7 @@ class Hdf5Dataset {
   [[noreturn]] void damaged(const std::string& why) const;
   /// `most` is how far each dimension may grow: what the library holds chunks to when it writes, and trusts
   /// when it reads.
-  void require_possible(std::span<const uint64_t> most) const;
+  void require_possible(const std::vector<uint64_t>& most) const;
   uint64_t bytes() const;  ///< of all elements; UINT64_MAX where that is no sensible number
   std::string path_, name_;
   uint64_t file_bytes_ = 0;

@@ -1,4 +1,4 @@
-// Resident memory of this process, from /proc/self. No allocation.
+// Memory of this process and its host, from /proc and /sys. The first two allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -7,5 +7,7 @@ namespace lockstep::monitor {
 
 uint64_t host_bytes();       ///< now
 uint64_t peak_host_bytes();  ///< the most so far (VmHWM)
+/// What this process may still take: MemAvailable of the host, or what its control group leaves, if less.
+uint64_t available_host_bytes();
 
 }  // namespace lockstep::monitor

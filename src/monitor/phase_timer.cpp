@@ -36,15 +36,14 @@ void PhaseTimer::begin_step() {
   since_ = clock_();
 }
 
-Phase PhaseTimer::enter(Phase phase) {
+void PhaseTimer::enter(Phase phase) {
   const Phase before = phase_;
   phase_ = phase;
-  if (!in_step_) return before;
+  if (!in_step_) return;
   const double now = clock_();
   totals_.seconds[static_cast<int>(before)] += now - since_;
   step_seconds_ += now - since_;
   since_ = now;
-  return before;
 }
 
 void PhaseTimer::end_step() {

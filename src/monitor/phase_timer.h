@@ -35,23 +35,9 @@ class PhaseTimer {
 
   /// Begins in Phase::other.
   void begin_step();
-  /// From now on time is this phase's. Returns the phase until now.
-  Phase enter(Phase phase);
+  /// From now on time is this phase's.
+  void enter(Phase phase);
   void end_step();
-
-  /// Enters a phase for a scope, then returns to the one before, so that waiting for communication can be
-  /// taken out of the backward pass around it.
-  class Scope {
-   public:
-    Scope(PhaseTimer& timer, Phase phase) : timer_(timer), before_(timer.enter(phase)) {}
-    ~Scope() { timer_.enter(before_); }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    PhaseTimer& timer_;
-    Phase before_;
-  };
 
   const PhaseTotals& totals() const { return totals_; }
   /// Totals since the last call.

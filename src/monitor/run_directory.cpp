@@ -27,14 +27,21 @@ constexpr const char* kLockFile = ".lock";
                   "choose another '--run.dir', or make this one writable with space enough");
 }
 
+/// What is there, links followed. Refuses a path that may not be searched.
+static fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::status_known(status)) refuse(path, error.message());
+  return status;
+}
+
 /// Makes `path` and the parents that are missing; adds what it made.
 static void make_directories(const fs::path& path, std::vector<fs::path>& made) {
-  if (path.empty() || fs::is_directory(path)) return;
+  if (path.empty() || fs::is_directory(status_of(path))) return;
   make_directories(path.parent_path(), made);
-  if (mkdir(path.c_str(), 0777) == 0)
-    made.push_back(path);
-  else if (errno != EEXIST || !fs::is_directory(path))
-    refuse(path, errno == EEXIST ? "it is not a directory" : std::strerror(errno));
+  if (mkdir(path.c_str(), 0777) == 0) return made.push_back(path);
+  if (errno != EEXIST) refuse(path, std::strerror(errno));
+  if (!fs::is_directory(status_of(path))) refuse(path, "it is not a directory");
 }
 
 /// The file that says a run is here. Made by O_EXCL: of two runs that want one directory, one gets it.
@@ -89,7 +96,8 @@ RunDirectory RunDirectory::claim(const fs::path& path, bool resuming) {
   run.path_ = path.has_filename() ? path : path.parent_path();  // "runs/x/"
   make_directories(run.path_, run.made_);
   run.lock();
-  const bool holds_run = fs::exists(run.path_ / kSummaryFile) || fs::exists(run.path_ / kCheckpoints);
+  const bool holds_run =
+      fs::exists(status_of(run.path_ / kSummaryFile)) || fs::exists(status_of(run.path_ / kCheckpoints));
   const bool made = (!holds_run || resuming) && make_marker(run.path_, run.made_);
   if (!made && !resuming)
     throw UserError(fmt::format("run.dir '{}' is in use", run.path_.string()), "it holds a run already",
@@ -121,7 +129,11 @@ void RunDirectory::lock() {
       continue;
     }
     lock_ = fd;
-    if (error != 0) lock_failure_ = std::strerror(error);
+    if (error != 0) {
+      lock_failure_ = std::strerror(error);
+      if (!made_.empty() && made_.back() == path_) made_.push_back(file);  // nobody's but ours
+      return;
+    }
     char host[256] = {};
     gethostname(host, sizeof host - 1);
     const std::string me = fmt::format("process '{}' on '{}'", getpid(), host);
@@ -140,7 +152,8 @@ RunDirectory::RunDirectory(RunDirectory&& other) noexcept
 
 RunDirectory::~RunDirectory() {
   std::error_code ignored;
-  if (lock_ >= 0) fs::remove(path_ / kLockFile, ignored);
+  // Without the lock, the file may be that of a run that has it.
+  if (lock_ >= 0 && lock_failure_.empty()) fs::remove(path_ / kLockFile, ignored);
   std::for_each(made_.rbegin(), made_.rend(), [&](const fs::path& path) { fs::remove(path, ignored); });
   if (lock_ >= 0) close(lock_);
 }

@@ -5,12 +5,18 @@
 
 namespace lockstep::train {
 
-Evaluation evaluate(Replica& replica, data::Loader& loader, comm::World& world) {
+constexpr int64_t kShardsBetweenVotes = 16;
+
+std::optional<Evaluation> evaluate(Replica& replica, data::Loader& loader, comm::World& world,
+                                   const std::function<bool()>& stop) {
   struct Sums {
-    int64_t loss = 0, bad = 0, top1 = 0, top5 = 0, count = 0;
+    __int128 loss = 0;
+    int64_t bad = 0, top1 = 0, top5 = 0, count = 0;
   } sums;
   loader.seek({});
-  while (const nn::Batch* batch = loader.next()) {
+  // Every rank has equally many shards, some of them empty.
+  for (int64_t shard = 0; const nn::Batch* batch = loader.next(); ++shard) {
+    if (stop && shard % kShardsBetweenVotes == 0 && world.any(stop())) return std::nullopt;
     if (batch->count == 0) continue;
     device::Program& program = replica.program(device::Mode::evaluate, batch->count);
     program.load(*batch);
@@ -28,7 +34,7 @@ Evaluation evaluate(Replica& replica, data::Loader& loader, comm::World& world) 
     all.loss += s.loss, all.bad += s.bad, all.top1 += s.top1, all.top5 += s.top5, all.count += s.count;
   }
   const double loss = static_cast<double>(all.loss) * 0x1p-24 / static_cast<double>(all.count);
-  return {all.bad ? std::numeric_limits<double>::quiet_NaN() : loss, all.top1, all.top5, all.count};
+  return Evaluation{all.bad ? std::numeric_limits<double>::quiet_NaN() : loss, all.top1, all.top5, all.count};
 }
 
 data::LoaderOptions evaluation_share(int64_t micro_batch, int rank, int ranks, int threads, int prefetch) {

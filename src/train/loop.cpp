@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
-#include <thread>
 
 #include "core/error.h"
 #include "monitor/host_memory.h"
@@ -31,20 +29,20 @@ class Loop {
 
   LoopResult run() {
     p_.train.seek(at_.cursor);
-    bool stop = p_.world.any(p_.signals.requested());
-    if (!stop && at_.step > 0) evaluate_if_due();  // the run before was stopped just here
-    while (!stop && !stop_voted_ && !finished()) {
+    vote_to_stop();
+    if (!stop_ && at_.step > 0) evaluate_if_due();  // the run before was stopped just here
+    while (!stop_ && !stop_voted_ && !finished()) {
       one_step();
-      if (stop_voted_) stop = p_.world.any(p_.signals.requested());
+      if (stop_voted_) vote_to_stop();
     }
     report_interval(true);
-    if (!stop) evaluate_if_new();
+    if (!stop_) evaluate_if_new();
     save_if_new();
     wait_for_write();
     tell_failures();
     LoopResult result;
     result.position = at_;
-    result.stopped = stop;
+    result.stopped = stop_;
     result.evaluated = evaluated_;
     result.samples = samples_;
     result.time = timer_.totals();
@@ -59,6 +57,8 @@ class Loop {
     return (t.steps > 0 && at_.taken() >= t.steps) ||
            (t.epochs > 0 && at_.cursor.epoch >= static_cast<uint64_t>(t.epochs));
   }
+
+  void vote_to_stop() { stop_ = stop_ || p_.world.any(p_.signals.requested()); }
 
   bool out_of_time() const {
     return o_.train.minutes > 0 && monitor::steady_seconds() - began_ >= o_.train.minutes * 60;
@@ -77,8 +77,8 @@ class Loop {
     at_.cursor = p_.train.order().next(at_.cursor);
     gradient_norm_ = outcome.gradient_norm;
     if (outcome.taken) {
-      loss_sum_ += outcome.metrics.loss_sum;
-      weight_sum_ += outcome.metrics.weight_sum;
+      at_.interval_loss += outcome.metrics.loss_sum;
+      at_.interval_weight += outcome.metrics.weight_sum;
     }
     interval_samples_ += static_cast<int64_t>(outcome.metrics.samples);
     samples_ += static_cast<int64_t>(outcome.metrics.samples);
@@ -88,7 +88,7 @@ class Loop {
     if (at_.step % o_.log_every == 0) report_interval(false);
     if (!stop_voted_ && !finished()) {
       evaluate_if_due();
-      if (o_.checkpoint.every > 0 && at_.step % o_.checkpoint.every == 0) save_if_new();
+      if (!stop_ && o_.checkpoint.every > 0 && at_.step % o_.checkpoint.every == 0) save_if_new();
     }
     tell_failures();
   }
@@ -100,9 +100,12 @@ class Loop {
                                 ? fmt::format("the gradient of '{}' is not finite", parameter)
                                 : std::string("no sample of its batch weighs anything");
     if (++skips_in_a_row_ >= kSkipLimit) {
+      report_interval(true);
+      save_if_new();
+      wait_for_write();
       const UserError error(
-          fmt::format("training diverged: steps '{}' to '{}' were all skipped", at_.step - kSkipLimit,
-                      at_.step - 1),
+          fmt::format("training diverged: steps '{}' to '{}' were all skipped", at_.step - kSkipLimit + 1,
+                      at_.step),
           fmt::format("at the last of them {}; its loss was '{}'", why,
                       outcome.metrics.loss_sum / outcome.metrics.weight_sum),
           fmt::format("lower optim.lr (now '{}'), lengthen schedule.warmup, or set optim.clip_norm",
@@ -111,7 +114,7 @@ class Loop {
     }
     if (p_.console && skips_in_a_row_ <= 3)
       p_.console->print(
-          monitor::warning(fmt::format("step {} was skipped: {}", at_.step - 1, why), p_.console->color()));
+          monitor::warning(fmt::format("step {} was skipped: {}", at_.step, why), p_.console->color()));
   }
 
   double epochs_done() const {
@@ -135,16 +138,19 @@ class Loop {
     return std::max(0.0, left);
   }
 
+  // The sums of an interval that a run ends in go into its checkpoint: going on, it reports what a run that
+  // was never stopped would.
   void report_interval(bool last) {
     const monitor::PhaseTotals interval = timer_.take_interval();
     if (interval.steps == 0) return;
-    if (weight_sum_ > 0) at_.train_loss = loss_sum_ / weight_sum_;
+    const double loss = at_.interval_loss / at_.interval_weight;
+    if (at_.interval_weight > 0) at_.train_loss = loss;
     const double seconds = interval.total_seconds(), a_step = seconds / static_cast<double>(interval.steps);
     monitor::StepMetrics m;
     m.step = at_.step;
     m.steps = last_step();
     m.epoch = epochs_done();
-    m.loss = loss_sum_ / weight_sum_;
+    m.loss = loss;
     m.lr = lr_;
     m.gradient_norm = gradient_norm_;
     m.samples_per_second = static_cast<double>(interval_samples_) / seconds;
@@ -155,9 +161,9 @@ class Loop {
     m.skipped_steps = at_.skipped;
     m.eta_seconds = last ? 0 : eta(a_step);
     if (p_.console) p_.console->print(monitor::step_line(m, o_.unit, p_.console->color()));
-    if (p_.log) p_.log->write(m);
-    loss_sum_ = weight_sum_ = 0;
+    if (p_.log && !stop_) p_.log->write(m);
     interval_samples_ = 0;
+    if (!last) at_.interval_loss = at_.interval_weight = 0;
   }
 
   void evaluate_if_due() {
@@ -174,8 +180,14 @@ class Loop {
     device::Store& store = p_.replica.store();
     const std::span<float> average = p_.optimizer.average();
     if (!average.empty()) exchange(average, store);
-    const Evaluation e = evaluate(p_.replica, *p_.eval, p_.world);
+    const std::optional<Evaluation> evaluation =
+        evaluate(p_.replica, *p_.eval, p_.world, [this] { return p_.signals.requested(); });
     if (!average.empty()) exchange(average, store);
+    if (!evaluation) {  // it is made when the run goes on
+      stop_ = true;
+      return false;
+    }
+    const Evaluation& e = *evaluation;
     monitor::EvaluationMetrics m;
     m.step = at_.step;
     m.epoch = epochs_done();
@@ -189,18 +201,21 @@ class Loop {
     if (last_saved_ == at_.step) last_saved_ = -1;  // it was saved without this evaluation
     if (p_.console) p_.console->print(monitor::evaluation_line(m, p_.console->color()));
     if (p_.log) p_.log->write(m);
-    return note_best();
+    return is_best();
   }
 
-  bool note_best() {
-    const std::string& name = o_.checkpoint.best;
-    if (name == "none") return false;
-    const double value = metric().value;
-    const bool comparable = at_.best && at_.best->name == name;
-    const bool better = !comparable || (name == "loss" ? value < at_.best->value : value > at_.best->value);
-    if (std::isnan(value) || !better) return false;
-    at_.best = metric();
-    return true;
+  // Better than every checkpoint that the run's directory holds: one that could not be written is no rival.
+  bool is_best() {
+    if (o_.checkpoint.best == "none") return false;
+    wait_for_write();
+    bool better = false;
+    if (p_.saver) {
+      const checkpoint::Metric mine = metric();
+      const std::optional<checkpoint::Metric> best = p_.saver->best();
+      better = !std::isnan(mine.value) &&
+               (!best || (mine.higher_is_better ? mine.value > best->value : mine.value < best->value));
+    }
+    return p_.world.any(better);
   }
 
   checkpoint::Metric metric() const {
@@ -236,13 +251,15 @@ class Loop {
   // touch.
   void wait_for_write() {
     const double begin = monitor::steady_seconds();
-    for (double told = begin; p_.world.any(p_.saver && p_.saver->busy());) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    double told = begin;
+    p_.world.until_all([&] {
       const double now = monitor::steady_seconds();
-      if (!p_.console || now - told < 10) continue;
-      told = now;
-      p_.console->print(fmt::format("waiting {:.0f} s for a checkpoint to be written", now - begin));
-    }
+      if (p_.console && now - told >= 10) {
+        told = now;
+        p_.console->print(fmt::format("waiting for a checkpoint to be written: {:.0f} s", now - begin));
+      }
+      return !p_.saver || !p_.saver->busy();
+    });
   }
 
   void tell_failures() {
@@ -262,13 +279,11 @@ class Loop {
   int64_t last_saved_;
   const double began_;
   monitor::PhaseTimer timer_;
-  double lr_ = 0, gradient_norm_ = 0, loss_sum_ = 0, weight_sum_ = 0;
+  double lr_ = 0, gradient_norm_ = 0;
   int64_t interval_samples_ = 0, samples_ = 0;
   int skips_in_a_row_ = 0;
-  bool stop_voted_ = false, evaluated_ = false;
+  bool stop_voted_ = false, stop_ = false, evaluated_ = false;
 };
-
-constexpr const char* kBest = "best.";
 
 }  // namespace
 
@@ -279,6 +294,8 @@ void save_position(const Position& p, checkpoint::State& s) {
   s.batch = p.cursor.batch;
   s.values["samples"] = static_cast<double>(p.samples);
   s.values["train_loss"] = p.train_loss;
+  s.values["interval_loss"] = p.interval_loss;
+  s.values["interval_weight"] = p.interval_weight;
   if (p.eval) {
     s.values["eval.step"] = static_cast<double>(p.eval->step);
     s.values["eval.epoch"] = p.eval->epoch;
@@ -287,7 +304,6 @@ void save_position(const Position& p, checkpoint::State& s) {
     s.values["eval.top5"] = p.eval->top5;
     s.values["eval.count"] = static_cast<double>(p.eval->count);
   }
-  if (p.best) s.values[kBest + p.best->name] = p.best->value;
 }
 
 Position load_position(const checkpoint::State& s) {
@@ -301,6 +317,8 @@ Position load_position(const checkpoint::State& s) {
   };
   p.samples = static_cast<int64_t>(value("samples"));
   p.train_loss = value("train_loss", p.train_loss);
+  p.interval_loss = value("interval_loss");
+  p.interval_weight = value("interval_weight");
   if (s.values.contains("eval.step"))
     p.eval = {.step = static_cast<int64_t>(value("eval.step")),
               .epoch = value("eval.epoch"),
@@ -308,11 +326,6 @@ Position load_position(const checkpoint::State& s) {
               .top1 = value("eval.top1"),
               .top5 = value("eval.top5"),
               .count = static_cast<int64_t>(value("eval.count"))};
-  for (const auto& [name, best] : s.values)
-    if (name.starts_with(kBest)) {
-      const std::string metric = name.substr(std::string(kBest).size());
-      p.best = {metric, best, metric != "loss"};
-    }
   return p;
 }
 

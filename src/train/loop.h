@@ -27,8 +27,8 @@ struct Position {
   int64_t samples = 0;  ///< trained on since the run began
   double train_loss =
       std::numeric_limits<double>::quiet_NaN();    ///< of the last log interval; NaN before the first step
+  double interval_loss = 0, interval_weight = 0;   ///< sums of the log interval in hand
   std::optional<monitor::EvaluationMetrics> eval;  ///< the last
-  std::optional<checkpoint::Metric> best;          ///< of all evaluations, where checkpoint.best names one
   int64_t taken() const { return step - skipped; }
 };
 

@@ -51,8 +51,8 @@ struct ParallelOptions {
 
 /// Section `checkpoint`.
 struct CheckpointOptions {
-  int64_t every = 0;  ///< steps between checkpoints; 0 saves at the end and on a stop signal only
-  int64_t keep = 3;   ///< newest checkpoints kept, besides the best
+  int64_t every = 1000;  ///< steps between checkpoints; 0 saves at the end and on a stop signal only
+  int64_t keep = 3;      ///< newest checkpoints kept, besides the best
   std::string resume =
       "never";  ///< never | auto (newest whole one of run.dir, or of the job's newest run) | path
   std::string best = "none";  ///< evaluation metric whose best checkpoint is kept: none | top1 | top5 | loss

@@ -37,7 +37,6 @@ class Step {
   /// The first parameter, in backward's order, whose reduced gradient is not finite; "" when all are.
   std::string first_non_finite() const;
 
-  size_t num_buckets() const { return bucket_ends_.size(); }
   size_t bytes() const;  ///< of partial sums
 
  private:

@@ -36,6 +36,7 @@ StopSignals::StopSignals(const std::vector<std::string>& names) {
     }, old{};
     action.sa_handler = remember;
     action.sa_flags = SA_RESTART;
+    if (number == SIGINT) action.sa_flags |= SA_RESETHAND;  // the second one takes the default action
     sigaction(number, &action, &old);
     before_.emplace_back(number, old);
   }

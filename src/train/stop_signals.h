@@ -8,8 +8,9 @@
 
 namespace lockstep::train {
 
-/// While it lives, the named signals ("USR1", "TERM", ...) only set a flag. One at a time in a process. The
-/// handlers that were there before come back afterwards.
+/// While it lives, the named signals ("USR1", "TERM", ...) only set a flag. INT, which Ctrl-C sends, does so
+/// once: a second one ends the process, for whoever will not wait for the next step. One at a time in a
+/// process. The handlers that were there before come back afterwards.
 class StopSignals {
  public:
   /// Throws UserError for a name that is no signal, or one that cannot be caught.

@@ -56,6 +56,31 @@ TEST_F(DataFile, ATruncatedOneIsNamedWithBothSizes) {
                                            "' bytes, its superblock says '" + std::to_string(size) + "'"});
 }
 
+TEST_F(DataFile, AnEvaluationOfOtherClassNamesIsRefused) {
+  data("eval.h5", 20, "--eval");
+  trained(1, kGood + "--data.eval eval.h5");
+  const hid_t f = H5Fopen((folder_ / "eval.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const hid_t old = H5Aopen(f, "class_names", H5P_DEFAULT), type = H5Aget_type(old),
+              space = H5Aget_space(old);
+  ASSERT_GT(H5Tis_variable_str(type), 0);
+  H5Aclose(old);
+  EXPECT_GE(H5Adelete(f, "class_names"), 0);
+  const hid_t set = H5Acreate2(f, "class_names", type, space, H5P_DEFAULT, H5P_DEFAULT);
+  const char* names[] = {"one", "two", "three", "four"};
+  EXPECT_GE(H5Awrite(set, type, names), 0);
+  H5Aclose(set);
+  H5Sclose(space);
+  H5Tclose(type);
+  H5Fclose(f);
+  for (int ranks : {1, 2}) {
+    expect_refusal(trainer(ranks) + " " + kGood + "--data.eval eval.h5 --run.dir new",
+                   {"data\\.train and data\\.eval name different classes",
+                    "class '0' is '.*' in '/.*' and 'one' in '/.*eval\\.h5'"});
+    expect_refusal(trainer(ranks) + " evaluate --resume run --data.eval eval.h5",
+                   {"the training data and data\\.eval name different classes"});
+  }
+}
+
 TEST_F(DataFile, AnEmptyOneIsNotHdf5) {
   std::ofstream(file(), std::ios::trunc);
   refused({"train\\.h5' is not an HDF5 file"});

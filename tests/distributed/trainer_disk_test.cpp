@@ -109,7 +109,7 @@ TEST_F(TrainerTest, ASignalDuringSetUpStopsBeforeTheFirstStep) {
     process.signal(SIGUSR1);
     const Outcome o = process.wait();
     EXPECT_EQ(o.code, 3) << o.text;
-    EXPECT_THAT(o.text, HasSubstr("stopped on request at step 0;"));
+    EXPECT_THAT(o.text, HasSubstr("stopped on request (USR1) at step 0;"));
     trained(1, kGood + "--resume auto --run.dir " + dir);
     EXPECT_EQ(json_at(folder_ / dir / "summary.json", "/steps"), "3");
   }

@@ -112,7 +112,8 @@ std::string TrainerTest::data(const std::string& name, int samples, const std::s
 
 std::set<std::string> TrainerTest::listing() const {
   std::set<std::string> names;
-  for (const auto& entry : fs::recursive_directory_iterator(folder_))
+  const auto readable = fs::directory_options::skip_permission_denied;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_, readable))
     names.insert(entry.path().lexically_relative(folder_).string());
   return names;
 }

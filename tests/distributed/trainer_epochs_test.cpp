@@ -1,4 +1,8 @@
 // Every sample exactly once an epoch, in any world, for any number of samples.
+#include <hdf5.h>
+
+#include <cstdio>
+
 #include "trainer_driver.h"
 
 namespace lockstep::e2e {
@@ -64,6 +68,34 @@ TEST_P(EvaluateCommand, SeesEverySampleOnce) {
     if (ranks == 1) alone = table;
     EXPECT_EQ(table, alone) << ranks << " ranks";
   }
+}
+
+// Normalisation and model come from the checkpoint; data.train's normalisation is data.eval's too.
+TEST_F(TrainerTest, EvaluateSeesWhatTrainingSaw) {
+  data("train.h5", 64);
+  data("eval.h5", 50, "--eval");
+  const hid_t file = H5Fopen((folder_ / "eval.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  for (const char* name : {"mean", "std"}) EXPECT_GE(H5Adelete(file, name), 0);
+  H5Fclose(file);
+  const std::string job =
+      " --data.train train.h5 --data.eval eval.h5 --train.steps 8 --batch.micro 4 --model.name resnet18_32";
+  for (const std::string& more :
+       {std::string(), std::string(" --data.mean 0.1 --data.std 0.9 --train.label_smoothing 0.2")}) {
+    const std::string run_dir = more.empty() ? "own" : "given";
+    trained(2, "--run.dir " + run_dir + job + more);
+    const Outcome o = run(trainer(1) + " evaluate --resume " + run_dir + " --data.eval eval.h5");
+    ASSERT_EQ(o.code, 0) << o.text;
+    char loss[32];
+    std::snprintf(loss, sizeof loss, "%.6f", number_at(folder_ / run_dir / "summary.json", "/eval/loss"));
+    EXPECT_THAT(o.text, testing::HasSubstr(std::string("loss     ") + loss)) << more;
+    EXPECT_EQ(count(o.text, "warning"), 0) << o.text;
+  }
+  EXPECT_NE(json_at(folder_ / "own/summary.json", "/eval/loss"),
+            json_at(folder_ / "given/summary.json", "/eval/loss"));
+  const Outcome o =
+      run(trainer(1) + " evaluate --resume given --data.eval eval.h5 --data.mean 0.5 --data.std 0.9");
+  EXPECT_THAT(o.text,
+              testing::HasSubstr("warning: data.mean was '0.1' in training and is '0.5' (command line)"));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // `trainer` with no job at all, where nothing is packed; and what reaches a terminal.
-#include "trainer_driver.h"
+#include <fstream>
+
+#include "ordinary_user.h"
 
 namespace lockstep::e2e {
 namespace {
@@ -57,6 +59,50 @@ TEST_F(Quickstart, DataOfTheUsersOwnIsNoQuickstart) {
   }
   EXPECT_EQ(run("env LOCKSTEP_DATA_TRAIN=train.h5 " + copied(1).substr(4) + "--train.steps 1").code, 0);
   EXPECT_FALSE(fs::exists(folder_ / "cache"));
+}
+
+// A copy of the program in a folder that looks like a checkout.
+class Checkout : public OrdinaryUser {
+ protected:
+  Checkout() {
+    fs::create_directories(top_ / "build");
+    fs::create_directories(top_ / "jobs");
+    fs::copy(TRAINER, top_ / "build" / "trainer");
+    std::ofstream(top_ / "jobs" / "fashion_mnist.ini") << "";
+  }
+  std::string command(const fs::path& xdg) const {
+    return as_user("env XDG_CACHE_HOME=" + xdg.string() + " checkout/build/trainer --train.steps 1 ");
+  }
+  const fs::path top_ = folder_ / "checkout", cache_ = folder_ / "cache";
+};
+
+TEST_F(Checkout, ItsOwnCacheIsUsedWhereItCanBeWritten) {
+  const Outcome o = run(command(cache_));
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_TRUE(fs::exists(top_ / ".cache" / "generated" / "train.h5")) << o.text;
+  EXPECT_FALSE(fs::exists(cache_));
+}
+
+TEST_F(Checkout, TheUsersCacheIsUsedWhereItCannot) {
+  permit("checkout", fs::perms::owner_read | fs::perms::owner_exec);
+  Outcome o = run(command(cache_));
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_TRUE(fs::exists(cache_ / "lockstep" / "generated" / "train.h5")) << o.text;
+  o = run(command("/proc/none"));
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("cannot make the cache folder '/proc/none/lockstep/generated'"));
+  EXPECT_THAT(o.text, HasSubstr("set XDG_CACHE_HOME"));
+}
+
+TEST_F(Checkout, WhatIsPackedThereIsUsedAlsoWhereItCannotBeWritten) {
+  fs::create_directories(top_ / ".cache" / "fashion_mnist");
+  data("checkout/.cache/fashion_mnist/train.h5", 128);
+  data("checkout/.cache/fashion_mnist/test.h5", 32);
+  permit("checkout/.cache", fs::perms::owner_read | fs::perms::owner_exec);
+  const Outcome o = run(command(cache_));
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("quickstart job on Fashion-MNIST in '" + (top_ / ".cache").string()));
+  EXPECT_FALSE(fs::exists(cache_));
 }
 
 TEST_F(TrainerTest, ColourIsForTerminalsAlone) {

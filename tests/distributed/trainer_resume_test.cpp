@@ -1,4 +1,5 @@
 // A run that was stopped or killed, however often, ends in the bits of one that was not.
+#include <hdf5.h>
 #include <signal.h>
 
 #include <fstream>
@@ -116,10 +117,9 @@ TEST_F(Resume, SaysWhatHasChangedInTheJobAndRefusesWhatMovesTheCursor) {
   EXPECT_THAT(
       o.text,
       HasSubstr(
-          "warning: the job has changed since its checkpoint: the bits will not be those of one "
-          "uninterrupted "
-          "run\n  train.steps was '3' and is '4'\n  optim.lr was '0.02' and is '0.01'\n  device.threads was "
-          "'1' and is '2'\n"));
+          "warning: since the checkpoint this has changed, so the end may have other bits than that of one "
+          "uninterrupted run\n  train.steps was '3' and is '4'\n  optim.lr was '0.02' and is '0.01'\n  "
+          "device.threads was '1' and is '2'\n"));
   const Outcome refused =
       train(1, "--resume auto --run.dir run" + kJob + steps(9) + " --data.drop_last true");
   EXPECT_EQ(refused.code, 2) << refused.text;
@@ -220,6 +220,93 @@ TEST_F(Resume, OfARunThatIsStillGoingIsRefused) {
   EXPECT_FALSE(fs::exists(folder_ / "run" / ".lock"));
 }
 
+// What a log interval has seen before a stop counts in it afterwards.
+TEST_F(Resume, InTheMiddleOfALogInterval) {
+  const std::string job = kJob + " --log.every 4";
+  trained(1, "--run.dir whole" + job + steps(18));
+  trained(1, "--run.dir parts" + job + steps(3));
+  trained(2, "--resume auto --run.dir parts" + job + steps(6));
+  trained(1, "--resume auto --run.dir parts" + job + steps(18));
+  expect_same_end("parts", "whole", 18);
+  std::map<int64_t, double> losses[2];
+  const char* runs[] = {"whole", "parts"};
+  for (int i = 0; i < 2; ++i) {
+    std::istringstream lines(bytes_of(folder_ / runs[i] / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto record = nlohmann::json::parse(line);
+      if (record["step"].get<int64_t>() % 4 == 0) losses[i][record["step"]] = record["loss"];
+    }
+  }
+  EXPECT_EQ(losses[0].size(), 4u);
+  EXPECT_THAT(losses[1], testing::ContainerEq(losses[0]));
+}
+
+TEST_F(Resume, FromAnEarlierCheckpointInTheSameDirectoryIsRefused) {
+  trained(1, "--run.dir run --checkpoint.every 2" + kJob + steps(6));
+  const std::string earlier = " --resume run/checkpoints/step-00000002" + kJob + steps(8);
+  const Outcome o = train(2, "--run.dir run" + earlier);
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(
+      o.text,
+      HasSubstr("run.dir 'run' holds a later checkpoint than the one to go on from\n  'step-00000006' is of "
+                "step '6'"));
+  EXPECT_EQ(newest_step(folder_ / "run"), 6);
+  trained(2, "--run.dir other" + earlier);
+  EXPECT_EQ(newest_step(folder_ / "other"), 8);
+}
+
+TEST_F(Resume, WithDamagedCheckpointsAloneDoesNotStartAnew) {
+  trained(1, "--run.dir run" + kJob + steps(3));
+  const std::string metrics = bytes_of(folder_ / "run" / "metrics.jsonl");
+  fs::resize_file(checkpoint_of(folder_ / "run", 3) / "model.safetensors", 100);
+  const Outcome o = train(2, "--resume auto --run.dir run" + kJob + steps(5));
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(
+      o.text,
+      HasSubstr("no checkpoint to resume from in 'run/checkpoints'\n  all are damaged: 'step-00000003' ("));
+  EXPECT_EQ(bytes_of(folder_ / "run" / "metrics.jsonl"), metrics);
+}
+
+TEST_F(Resume, OfDataWithOtherLabelsIsRefused) {
+  trained(1, "--run.dir run" + kJob + steps(3));
+  // The hash of the contents stays in the file as it was written.
+  const hid_t file = H5Fopen((folder_ / "train.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const hid_t set = H5Dopen2(file, "/labels", H5P_DEFAULT);
+  const std::vector<int> labels(203, 1);
+  EXPECT_GE(H5Dwrite(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, labels.data()), 0);
+  H5Dclose(set);
+  H5Fclose(file);
+  const Outcome o = train(1, "--resume auto --run.dir run" + kJob + steps(5));
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("belongs to another run: data.train.labels differs"));
+}
+
+TEST_F(Resume, AnEvaluationOfOtherDataIsMadeAnew) {
+  data("eval.h5", 20, "--eval");
+  data("other.h5", 31, "--eval");
+  trained(1, "--run.dir run --data.eval eval.h5" + kJob + steps(3));
+  const Outcome o = trained(1, "--resume auto --run.dir run --data.eval other.h5" + kJob + steps(3));
+  EXPECT_THAT(o.text, HasSubstr("\n  data.eval was 'xxh3 "));
+  EXPECT_EQ(json_at(folder_ / "run" / "summary.json", "/eval/count"), "31");
+  EXPECT_EQ(newest_step(folder_ / "run"), 3);
+}
+
+TEST_F(Resume, ASignalDuringAnEvaluationDoesNotWaitForItsEnd) {
+  data("eval.h5", 30000, "--eval");
+  const std::string job = " --run.dir run --data.eval eval.h5" + kJob + steps(2);
+  for (int ranks : {1, 2}) {
+    Process process(folder_, trainer(ranks) + (ranks == 1 ? "" : " --resume auto") + job);
+    ASSERT_TRUE(ranks == 1 ? process.prints("\nstep 2/2") : process.prints("\nmemory\n")) << process.text();
+    process.signal(SIGUSR1);
+    const Outcome o = process.wait();
+    EXPECT_EQ(o.code, 3) << o.text;
+    EXPECT_EQ(count(o.text, "\neval step"), 0) << o.text;
+  }
+  EXPECT_EQ(json_at(folder_ / "run" / "summary.json", "/eval"), "null");
+  trained(2, "--resume auto" + job);
+  EXPECT_EQ(json_at(folder_ / "run" / "summary.json", "/eval/count"), "30000");
+}
+
 class StopSignal : public Resume, public testing::WithParamInterface<std::pair<int, int>> {};
 INSTANTIATE_TEST_SUITE_P(Trainer, StopSignal,
                          testing::Values(std::pair{1, SIGTERM}, std::pair{1, SIGINT}, std::pair{1, SIGUSR1},
@@ -236,7 +323,7 @@ TEST_P(StopSignal, EndsWithAWholeCheckpointAndExitCode3AndTheRunGoesOn) {
   process.signal(signal);
   const Outcome stopped = process.wait();
   ASSERT_EQ(stopped.code, 3) << stopped.text;
-  EXPECT_EQ(count(stopped.text, "stopped on request at step"), 1) << stopped.text;
+  EXPECT_EQ(count(stopped.text, "stopped on request ("), 1) << stopped.text;
   EXPECT_THAT(stopped.text, HasSubstr("go on with: --resume auto --run.dir run\n"));
 
   const int64_t step = newest_step(folder_ / "run");

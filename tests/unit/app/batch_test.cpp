@@ -39,6 +39,9 @@ TEST(Batch, GivenValuesFixTheRest) {
       {{}, 8, {16, 128, 1, 8, false}},
       {{}, 16, {16, 256, 1, 16, true}},
       {{.micro = 32}, 2, {32, 128, 2, 4, false}},
+      {{.micro = 10}, 1, {10, 80, 8, 8, false}},  // a power of two of shards, for the exact tree
+      {{.micro = 10}, 4, {10, 80, 2, 8, false}},
+      {{.micro = 24}, 1, {24, 96, 4, 4, true}},
       {{.micro = 100}, 1, {100, 100, 1, 1, true}},
       {{.micro = 256}, 2, {256, 512, 1, 2, true}},
       {{.global = 64}, 2, {16, 64, 2, 4, false}},

@@ -4,6 +4,7 @@
 #include <libdeflate.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
@@ -304,6 +305,14 @@ TEST_F(PackingTest, PackCifarInfoAndVerify) {
   const Result verify = datatool("verify " + out);
   EXPECT_EQ(verify.code, 2);
   EXPECT_THAT(verify.text, AllOf(HasSubstr("damaged"), HasSubstr("chunk '0' (rows '0' to '30')")));
+}
+
+TEST_F(PackingTest, InfoListsTheClassesThatOccurHoweverLargeALabel) {
+  test::write_file(out, {.labels = {0, 1, 1, 0, 1, 1, 0, 1, 1, 2147483646}});
+  const Result info = datatool("info " + out);
+  EXPECT_EQ(info.code, 0);
+  EXPECT_THAT(info.text, HasSubstr("2147483646"));
+  EXPECT_EQ(std::count(info.text.begin(), info.text.end(), '%'), 3);
 }
 
 TEST_F(PackingTest, GenerateMakesTrainingAndEvaluationSets) {

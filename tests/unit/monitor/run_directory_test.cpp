@@ -1,13 +1,24 @@
 #include "monitor/run_directory.h"
 
+#include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <optional>
 #include <set>
 #include <thread>
 
 #include "unit/monitor/support.h"
+
+// As on a file system without locks, while a test says so.
+static bool locks_fail = false;
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (!locks_fail) return static_cast<int>(syscall(SYS_flock, descriptor, operation));
+  errno = ENOLCK;
+  return -1;
+}
 
 namespace lockstep::monitor {
 namespace {
@@ -83,6 +94,22 @@ TEST_F(RunDirectoryTest, OneThatARunIsWritingToIsRefusedAlsoWhenResuming) {
   EXPECT_EQ(RunDirectory::claim(path, true).path(), path);
   EXPECT_EQ(std::distance(fs::directory_iterator(path), fs::directory_iterator()),
             1);  // the lock's file is gone
+}
+
+TEST_F(RunDirectoryTest, ARunThatCouldNotLockLeavesTheLockOfAnother) {
+  const fs::path path = dir_ / "mine";
+  RunDirectory first = RunDirectory::claim(path, false);
+  first.keep();
+  locks_fail = true;
+  {
+    RunDirectory second = RunDirectory::claim(path, true);
+    EXPECT_EQ(second.lock_failure(), "No locks available");
+  }
+  { RunDirectory unlocked = RunDirectory::claim(dir_ / "other", false); }
+  locks_fail = false;
+  EXPECT_FALSE(fs::exists(dir_ / "other"));
+  EXPECT_THAT(error_of([&] { RunDirectory::claim(path, true); }).why(),
+              HasSubstr("process '" + std::to_string(getpid()) + "' on '"));
 }
 
 TEST_F(RunDirectoryTest, ALockThatADeadProcessLeftIsTaken) {
