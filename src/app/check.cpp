@@ -8,6 +8,7 @@
 
 #include "app/options.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace lockstep::app {
 namespace {
@@ -30,7 +31,7 @@ class Check {
   std::string said(const std::string& key) const {
     return fmt::format("{} '{}' ({})", key, values_.at(key), in_.origin.at(key));
   }
-  void refuse(const std::string& text) { problems_.push_back(text); }
+  void refuse(const std::string& text) { problems_.push_back(printable(text)); }
   void warn_unused(const std::string& key, const std::string& why) {
     if (given(key)) in_.warnings.push_back(said(key) + " has no effect: " + why);
   }
@@ -43,6 +44,8 @@ class Check {
       refuse(said(key) + not_there(error));
     else if (fs::is_directory(path, error))
       refuse(said(key) + " is a folder, not a file");
+    else if (!fs::is_regular_file(path, error))
+      refuse(said(key) + " is a pipe, socket or device, not a file");
     else if (access(path.c_str(), R_OK) != 0)
       refuse(said(key) + " cannot be read");
   }

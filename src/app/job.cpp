@@ -16,12 +16,16 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/text.h"
 
 namespace lockstep::app {
 namespace {
 
 namespace po = boost::program_options;
 namespace fs = std::filesystem;
+
+constexpr uintmax_t kLargestJobFile = 1 << 20;
+constexpr const char* kByteOrderMark = "\xef\xbb\xbf";
 
 /// Collects what the four sources say, and every mistake in it.
 class Parser {
@@ -42,7 +46,7 @@ class Parser {
     std::string folder = "";  ///< that relative input paths start from; empty: the working directory
   };
   void problem(const std::string& place, const std::string& text) {
-    problems_.push_back(place + ": " + text);
+    problems_.push_back(printable(place + ": " + text));
   }
   void read_ini(std::istream& in, const std::string& name, const std::string& folder);
   void apply(const Given& given);
@@ -132,15 +136,22 @@ void Parser::job_file(const std::string& quickstart) {
     read_ini(in, "built-in job", "");
     return;
   }
-  std::ifstream in(path);
-  const int error = in ? 0 : errno;
   std::error_code unknown;
-  if (error == ENOENT)
-    problem(kCommandLine, fmt::format("job file '{}' does not exist", path));
-  else if (error != 0)
-    problem(kCommandLine, fmt::format("job file '{}' cannot be read: {}", path, std::strerror(error)));
-  else if (fs::is_directory(path, unknown))
+  const fs::file_status status =
+      fs::status(path, unknown);  // before opening it: a pipe would wait for its writer
+  const bool usable =
+      !fs::exists(status) || (fs::is_regular_file(status) && fs::file_size(path, unknown) <= kLargestJobFile);
+  errno = 0;
+  std::ifstream in(usable ? path : std::string());
+  if (fs::is_directory(status))
     problem(kCommandLine, fmt::format("job file '{}' cannot be read: it is a folder", path));
+  else if (!usable)
+    problem(kCommandLine, fmt::format("job file '{}' cannot be read: it is no file of at most '{}' bytes",
+                                      path, kLargestJobFile));
+  else if (!in && errno == ENOENT)
+    problem(kCommandLine, fmt::format("job file '{}' does not exist", path));
+  else if (!in)
+    problem(kCommandLine, fmt::format("job file '{}' cannot be read: {}", path, std::strerror(errno)));
   else
     read_ini(in, path, fs::absolute(path).parent_path().string());
 }
@@ -152,6 +163,7 @@ void Parser::read_ini(std::istream& in, const std::string& name, const std::stri
   std::string line, section;
   for (int number = 1; std::getline(in, line); ++number) {
     const std::string place = fmt::format("{}:{}", name, number);
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, std::string(kByteOrderMark).size());
     std::istringstream one(section + "\n" + line);
     try {
       const po::parsed_options parsed = po::parse_config_file(one, none, true);
@@ -163,6 +175,7 @@ void Parser::read_ini(std::istream& in, const std::string& name, const std::stri
       problem(place, fmt::format("'{}' is neither '[section]' nor 'key = value'", line));
     }
   }
+  if (in.bad()) problem(name, "the file cannot be read to its end");
 }
 
 std::string environment_name(std::string key) {
@@ -212,6 +225,13 @@ void Parser::apply(const Given& given) {
   const auto option = std::ranges::find(options_, given.key, &Option::key);
   if (option == options_.end()) return unknown(given);
   std::string value = given.value;
+  if (value.empty()) {  // unset
+    Job defaults;
+    const std::vector<Option> fresh = options(defaults);
+    option->set(fresh[option - options_.begin()].get());
+    invocation_.origin[given.key] = kDefaultOrigin;
+    return;
+  }
   if (option->input_path && !value.empty() &&
       !(given.key == "checkpoint.resume" && (value == "never" || value == "auto")))
     value = fs::absolute(fs::path(given.folder) / value).lexically_normal().string();

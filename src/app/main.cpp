@@ -1,4 +1,5 @@
 // trainer: a table of commands.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -32,6 +33,9 @@ int run(comm::World& world, int argc, char** argv, char** env) {
 }  // namespace
 
 int main(int argc, char** argv, char** env) {
+  // A closed pipe behind us, or a limit on file sizes, is an error of that one write, and no end of training.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     comm::World world;
     try {

@@ -108,25 +108,25 @@ Table schedule(train::ScheduleOptions& s) {
 }
 
 Table transforms(data::TransformOptions& t) {
-  return {number("data.size", "pixels", t.size, from_to(0, kMostPixels),
-                 "height and width that the model sees; 0: as stored, or as resized"),
-          number("data.resize", "pixels", t.resize, from_to(0, kMostPixels),
-                 "shorter side after the resize that comes before the crop; 0: no resize"),
-          number("data.pad", "pixels", t.pad, from_to(0, kMostPixels),
-                 "training: zeros added on each side before a random crop"),
-          flag("data.flip", t.flip, "training: mirror left to right, half of the time"),
-          flag("data.random_resized_crop", t.random_resized_crop,
-               "training: a random part of the image, resized to data.size"),
-          number("data.scale_min", "X", t.scale_min, {.low = 0, .high = 1, .above_low = true},
-                 "smallest part of the area that random_resized_crop takes"),
-          number("data.scale_max", "X", t.scale_max, {.low = 0, .high = 1, .above_low = true},
-                 "largest part of the area that random_resized_crop takes"),
-          number("data.ratio_min", "X", t.ratio_min, more_than(0), "smallest width / height of that part"),
-          number("data.ratio_max", "X", t.ratio_max, more_than(0), "largest width / height of that part"),
-          number_list("data.mean", "X", t.mean, {},
-                      "of each channel, of pixels in [0, 1]; empty: data.train's"),
-          number_list("data.std", "X", t.std, more_than(0),
-                      "of each channel, of pixels in [0, 1]; empty: data.train's")};
+  return {
+      number("data.size", "pixels", t.size, from_to(0, kMostPixels),
+             "height and width that the model sees; 0: as stored, or as resized"),
+      number("data.resize", "pixels", t.resize, from_to(0, kMostPixels),
+             "shorter side after the resize that comes before the crop; 0: no resize"),
+      number("data.pad", "pixels", t.pad, from_to(0, kMostPixels),
+             "training: zeros added on each side before a random crop"),
+      flag("data.flip", t.flip, "training: mirror left to right, half of the time"),
+      flag("data.random_resized_crop", t.random_resized_crop,
+           "training: a random part of the image, resized to data.size"),
+      number("data.scale_min", "X", t.scale_min, {.low = 0, .high = 1, .above_low = true},
+             "smallest part of the area that random_resized_crop takes"),
+      number("data.scale_max", "X", t.scale_max, {.low = 0, .high = 1, .above_low = true},
+             "largest part of the area that random_resized_crop takes"),
+      number("data.ratio_min", "X", t.ratio_min, more_than(0), "smallest width / height of that part"),
+      number("data.ratio_max", "X", t.ratio_max, more_than(0), "largest width / height of that part"),
+      number_list("data.mean", "X", t.mean, {}, "of each channel, of pixels in [0, 1]; empty: data.train's"),
+      number_list("data.std", "X", t.std, more_than(0),
+                  "of each channel, of pixels in [0, 1]; empty: data.train's")};
 }
 
 Table parallel(train::ParallelOptions& p) {

@@ -37,6 +37,7 @@ class TrainCommand {
 
   int run() {
     world_.set_timeout(job_.parallel.collective.timeout);
+    resume();
     plan_batches();
     data_ = open_data(world_, in_, true);
     placement_ = place(world_, job_.device.threads);
@@ -44,7 +45,6 @@ class TrainCommand {
     within_memory([&] { connect(); });
     require_memory();
     resolve();
-    resume();
     world_.together([&] { start_state(); });
     require_agreement(world_, data_, *replica_);
     in_touch(world_, root() ? [this] { claim_directory(); } : std::function<void()>());
@@ -89,9 +89,20 @@ class TrainCommand {
 
   void plan_batches() {
     world_.together([&] {
+      if (!resumed_from_.empty()) adopt_batch();
       plan_ = resolve_batch(job_.batch, world_.size());
       if (job_.parallel.collective.reduction == comm::Reduction::exact) check_exact(plan_, world_.size());
     });
+  }
+
+  // What was worked out for the world that began the run holds for all that go on with it.
+  void adopt_batch() {
+    train::BatchOptions& b = job_.batch;
+    if (b.micro != 0 || b.global != 0 || b.accumulation != 0) return;
+    const checkpoint::State s = checkpoint::load_checkpoint(resumed_from_, checkpoint::Verify::sizes).state;
+    b.micro = s.micro_batch;
+    b.global = s.shards * s.micro_batch;
+    for (const char* key : {"batch.micro", "batch.global"}) in_.origin[key] = "checkpoint";
   }
 
   void build() {
@@ -207,9 +218,10 @@ class TrainCommand {
     same("train.seed", std::to_string(s.seed), std::to_string(job_.train.seed));
     same("batch.micro", std::to_string(s.micro_batch), std::to_string(plan_.micro));
     same("batch.global", std::to_string(s.shards * s.micro_batch), std::to_string(plan_.global));
+    std::map<std::string, std::string> then = values_of_ini(s.job);
+    if (then.contains("optim.name")) same("optim.name", then["optim.name"], job_.optim.name);
     for (const auto& [key, value] : s.data)
       if (key.starts_with("data.train")) same(key, value, fact(data_.facts, key));
-    std::map<std::string, std::string> then = values_of_ini(s.job);
     if (then.contains("data.drop_last"))
       same("data.drop_last", then["data.drop_last"], job_.data.drop_last ? "true" : "false");
 
@@ -283,7 +295,7 @@ class TrainCommand {
     for (const Setting& s : settings(in_))
       if (s.origin != kDefaultOrigin) h.job.push_back({s.key, s.value, s.origin});
     h.world = placement_.rows;
-    for (monitor::WorldRow& row : h.world) row.device = row.rank == 0 ? device_->description() : "cpu";
+    for (monitor::WorldRow& row : h.world) row.device = descriptions_[row.rank];
     h.model = model_.name;
     h.parameters = replica_->graph().parameter_count();
     h.parameter_bytes = h.parameters * static_cast<int64_t>(sizeof(float));
@@ -314,6 +326,7 @@ class TrainCommand {
   }
 
   int go() {
+    descriptions_ = world_.all_gather(device_->description());
     if (root()) {
       if (plan_.world_dependent)
         warnings_.emplace_back(
@@ -375,6 +388,8 @@ class TrainCommand {
     if (const fs::path last = saver_->last_committed(); !last.empty())
       written.emplace_back("checkpoint", last.string());
     console_.print(monitor::final_block(s, written, console_.color()));
+    if (r.time.steps == 0 && !r.stopped && !resumed_from_.empty())
+      console_.print(fmt::format("no step was left to take: the run ends at step {}", r.position.step));
     if (r.stopped)
       console_.print(fmt::format("stopped on request ({}) at step {}; go on with: --resume auto --run.dir {}",
                                  signals_.name().empty() ? "of another rank" : signals_.name(),
@@ -401,6 +416,7 @@ class TrainCommand {
   Placement placement_;
   models::ModelOptions model_;
   std::unique_ptr<device::Device> device_;
+  std::vector<std::string> descriptions_;  // of all ranks' devices
   std::unique_ptr<train::Replica> replica_;
   std::unique_ptr<data::Loader> train_, eval_;
   std::unique_ptr<train::Optimizer> optimizer_;

@@ -64,11 +64,11 @@ void clean_stale(const fs::path& directory) {
   for (const Entry& entry : list_entries(directory)) {
     if (entry.suffix.empty()) continue;
     const fs::path whole = directory / step_name(entry.step);
-    if (entry.suffix == kReplaced && !is_whole(whole)) {
+    if (entry.suffix != kReplaced || is_whole(whole)) {
+      remove_directory(entry.path);
+    } else if (!fs::exists(status_of(whole)) || is_whole(entry.path)) {
       remove_directory(whole);
       rename_path(entry.path, whole);
-    } else {
-      remove_directory(entry.path);
     }
   }
 }

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -50,7 +52,12 @@ Descriptor::Descriptor(std::filesystem::path path, int flags)
   if (fd_ < 0) throw_file_error(flags & O_CREAT ? "create" : "open", path_, errno);
 }
 
-Descriptor::~Descriptor() { ::close(fd_); }
+Descriptor::Descriptor(Descriptor&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 HashedWriter::HashedWriter(const std::filesystem::path& path) : file_(path, O_WRONLY | O_CREAT | O_TRUNC) {}
 
@@ -76,8 +83,18 @@ FileRecord HashedWriter::finish() {
   return {file_.path().filename().string(), bytes_, hash_.digest()};
 }
 
+Descriptor open_file(const std::filesystem::path& path) {
+  Descriptor file(path, O_RDONLY | O_NONBLOCK);  // a pipe must not hold us up
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) throw_file_error("read", path, errno);
+  if (!S_ISREG(status.st_mode))
+    throw UserError(fmt::format("cannot read '{}'", path.string()), "it is no regular file",
+                    "check the path");
+  return file;
+}
+
 static void read_pieces(const std::filesystem::path& path, auto&& use) {
-  Descriptor file(path, O_RDONLY);
+  const Descriptor file = open_file(path);
   std::vector<std::byte> piece(kPiece);
   for (off_t at = 0;;) {
     ssize_t n = ::pread(file.get(), piece.data(), piece.size(), at);

@@ -32,6 +32,7 @@ class Descriptor {
   /// Throws UserError when open(2) fails.
   Descriptor(std::filesystem::path path, int flags);
   ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept;
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
@@ -41,6 +42,9 @@ class Descriptor {
   std::filesystem::path path_;
   int fd_;
 };
+
+/// A regular file, to be read. Throws UserError for anything else.
+Descriptor open_file(const std::filesystem::path& path);
 
 /// Writes a new file, hashing as it goes. Throws UserError when the system refuses a byte.
 class HashedWriter {

@@ -50,6 +50,9 @@ Checkpoint load_checkpoint(const fs::path& given, Verify verify) {
     throw_damaged(path, fmt::format("'{}': {}", kStateFile, e.what()));
   }
 
+  if (const std::string named = step_name(parsed.state.step);
+      committed && !path.filename().string().starts_with(named))
+    throw_damaged(path, fmt::format("it was written as '{}'", named));
   for (const char* name : {kModelFile, kOptimizerFile})
     if (std::ranges::find(parsed.files, name, &FileRecord::name) == parsed.files.end())
       throw_damaged(path, fmt::format("'{}' does not list '{}'", kStateFile, name));
@@ -153,7 +156,10 @@ void require_same_model(const SafetensorsFile& file, std::span<const TensorSpec>
 }
 
 static std::string join(const std::vector<std::string>& items) {
-  return fmt::format("{}", fmt::join(items, ", "));
+  constexpr size_t kShown = 24;
+  const std::string shown =
+      fmt::format("{}", fmt::join(std::span(items).first(std::min(items.size(), kShown)), ", "));
+  return items.size() <= kShown ? shown : fmt::format("{} and {} more", shown, items.size() - kShown);
 }
 
 void require_weights(const SafetensorsFile& file, std::span<const TensorSpec> expected) {
@@ -168,7 +174,7 @@ void require_weights(const SafetensorsFile& file, std::span<const TensorSpec> ex
       std::ranges::all_of(file.tensors(), [](const TensorView& t) { return t.name.starts_with("module."); });
   throw UserError(
       fmt::format("the weights in '{}' do not fit the model", file.path().string()),
-      fmt::format("{}", fmt::join(lists, "; ")),
+      fmt::format("{}", fmt::join(lists, "\n  ")),
       prefixed && !file.tensors().empty()
           ? "every name begins with 'module.', which PyTorch's DataParallel adds: save model.module"
           : "choose the model that the weights were made for, or convert the file");

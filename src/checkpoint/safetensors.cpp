@@ -186,10 +186,9 @@ Metadata parse_metadata(const json& object, const Refusal& refuse) {
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
   const Refusal refuse{path_};
-  Descriptor file(path, O_RDONLY);
+  const Descriptor file = open_file(path);
   struct stat info {};
   if (fstat(file.get(), &info) != 0) throw_file_error("read", path, errno);
-  if (!S_ISREG(info.st_mode)) refuse("it is not a regular file");
   const auto bytes = static_cast<uint64_t>(info.st_size);
   if (bytes < 8) refuse("it has '{}' bytes, fewer than the '8' of the header's size", bytes);
 

@@ -26,4 +26,14 @@ std::string human_time(double seconds) {
   return fmt::format("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
+std::string printable(const std::string& text, size_t most) {
+  std::string shown;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    shown += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+    if (shown.size() >= most) return shown + "...";
+  }
+  return shown;
+}
+
 }  // namespace lockstep

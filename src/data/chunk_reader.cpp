@@ -45,6 +45,7 @@ uint32_t fletcher32(std::span<const uint8_t> bytes) {
 
 std::string chunk_obstacle(const Hdf5Dataset& dataset) {
   const StorageLayout& layout = dataset.layout();
+  if (!layout.linked_file.empty()) return fmt::format("linked from file '{}'", layout.linked_file);
   for (int d = 1; d < dataset.shape().rank(); ++d)
     if (layout.chunk[d] != dataset.shape()[d])
       return fmt::format("chunks of {} split samples", layout.chunk.text());

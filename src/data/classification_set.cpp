@@ -20,6 +20,10 @@ namespace {
 constexpr const char* kSeeFormat = "docs/data-format.md says what a data file holds";
 /// Decoded chunks that an order's window may hold; as many again are kept for the window before and after.
 constexpr int64_t kWindowBytes = int64_t{8} << 20;
+/// More classes than this are believed where there are as many samples, or names. Real sets of that many
+/// have some samples of each; one damaged label would make a model that no memory holds.
+constexpr int64_t kMaxUnnamedClasses = int64_t{1} << 20;
+constexpr double kVersion = 1;
 /// What is read at a time for the content hash: large for the disk, small for the cache.
 constexpr int64_t kHashBytes = int64_t{1} << 20;
 
@@ -82,13 +86,31 @@ struct ClassificationSet::Impl {
   std::once_flag hashed;
   std::string computed_hash;
 
+  void require_version() const;
   void open_images();
+  void require_num_samples() const;
   void open_labels();
   void choose_path();
   void read(int64_t first, int64_t count, uint8_t* out) const;
   uint64_t compute_hash(const OnProgress& progress) const;
   std::vector<float> channel_attribute(const std::string& name, float missing);
 };
+
+void ClassificationSet::Impl::require_version() const {
+  const auto version = file.numbers("version");
+  if (!version || version->size() != 1 || (*version)[0] == kVersion) return;
+  if (file.string("format").value_or("lockstep") != "lockstep") return;  // somebody else's version
+  throw UserError(fmt::format("file '{}' has version '{}' of the format", file.path(), (*version)[0]),
+                  fmt::format("this program reads version '{}'", kVersion),
+                  "use the program that wrote it, or make the file again");
+}
+
+void ClassificationSet::Impl::require_num_samples() const {
+  const auto count = file.numbers("num_samples");
+  if (!count || count->size() != 1 || (*count)[0] == static_cast<double>(num_samples)) return;
+  throw UserError(fmt::format("attribute 'num_samples' in file '{}' is '{}'", file.path(), (*count)[0]),
+                  fmt::format("data set '/images' has '{}' rows", num_samples), "make the file again");
+}
 
 void ClassificationSet::Impl::open_images() {
   images = std::make_unique<Hdf5Dataset>(file.dataset("/images", 4));
@@ -121,7 +143,15 @@ void ClassificationSet::Impl::open_labels() {
   labels = read_labels(file.path(), set);
   if (auto names = file.strings("class_names")) class_names = *names;
   if (class_names.empty()) {
-    num_classes = *std::max_element(labels.begin(), labels.end()) + int64_t{1};
+    const auto largest = std::max_element(labels.begin(), labels.end());
+    num_classes = *largest + int64_t{1};
+    if (num_classes > std::max(kMaxUnnamedClasses, num_samples))
+      throw UserError(
+          fmt::format("label '{}' in row '{}' of data set '/labels' in file '{}' would make '{}' classes",
+                      *largest, largest - labels.begin(), file.path(), num_classes),
+          fmt::format("the file has '{}' samples, and no attribute 'class_names' that names so many",
+                      num_samples),
+          "correct the label, or write 'class_names'");
     return;
   }
   num_classes = static_cast<int64_t>(class_names.size());
@@ -137,14 +167,17 @@ void ClassificationSet::Impl::open_labels() {
 
 void ClassificationSet::Impl::choose_path() {
   const StorageLayout& stored = images->layout();
-  if (stored.kind == StorageLayout::Kind::contiguous && stored.offset >= 0) {
+  const bool contiguous = stored.kind == StorageLayout::Kind::contiguous;
+  if (contiguous && stored.offset >= 0 && stored.linked_file.empty()) {
     contiguous_offset = stored.offset;
     layout = "contiguous (pread)";
     return;
   }
-  std::string obstacle = stored.kind == StorageLayout::Kind::chunked      ? chunk_obstacle(*images)
-                         : stored.kind == StorageLayout::Kind::contiguous ? "external or unwritten storage"
-                                                                          : "compact or virtual storage";
+  std::string obstacle = stored.kind == StorageLayout::Kind::chunked ? chunk_obstacle(*images)
+                         : !stored.linked_file.empty()
+                             ? fmt::format("linked from file '{}'", stored.linked_file)
+                         : contiguous ? "external or unwritten storage"
+                                      : "compact or virtual storage";
   const int64_t rows =
       stored.kind == StorageLayout::Kind::chunked ? std::min(stored.chunk[0], num_samples) : 1;
   int64_t cached = 2;
@@ -184,7 +217,9 @@ ClassificationSet::ClassificationSet(const std::string& path) : impl_(std::make_
   if (auto task = impl_->file.string("task"); task && *task != "classification")
     throw UserError(fmt::format("file '{}' is for the task '{}'", path, *task),
                     "this model needs 'classification'", "name a classification file");
+  impl_->require_version();
   impl_->open_images();
+  impl_->require_num_samples();
   try {
     impl_->open_labels();
   } catch (const std::bad_alloc&) {

@@ -21,8 +21,9 @@ using OnProgress = std::function<void(uint64_t rows)>;
 class ClassificationSet {
  public:
   /// Throws UserError naming file, data set and row: see Hdf5File; wrong rank, type or count; no samples;
-  /// images with channels first; a label that is no whole number or no class; mean or std of the wrong
-  /// length.
+  /// images with channels first; a label that is no whole number or no class, or would make far more classes
+  /// than there are samples; num_samples that is not their number; mean or std of the wrong length; another
+  /// version of the format.
   explicit ClassificationSet(const std::string& path);
   ~ClassificationSet();
   ClassificationSet(ClassificationSet&&) noexcept;

@@ -93,6 +93,14 @@ StorageLayout describe_layout(hid_t dataset, int rank) {
   return layout;
 }
 
+/// The path by which the library opened the file that `object` is in.
+std::string file_of(hid_t object) {
+  const ssize_t length = H5Fget_name(object, nullptr, 0);
+  std::string name(static_cast<size_t>(std::max<ssize_t>(length, 0)), '\0');
+  if (length > 0) H5Fget_name(object, name.data(), name.size() + 1);
+  return name;
+}
+
 hid_t memory_type(Dtype t) {
   switch (t) {
     case Dtype::u8:
@@ -275,6 +283,11 @@ bool Hdf5File::has_dataset(const std::string& name) const {
 Hdf5Dataset Hdf5File::dataset(const std::string& name, int rank, size_t chunk_cache_bytes) const {
   Hdf5Lock lock;
   if (!has_dataset(name)) {
+    if (H5Lexists(id_.get(), name.c_str(), H5P_DEFAULT) > 0 &&
+        !Hdf5Handle(H5Oopen(id_.get(), name.c_str(), H5P_DEFAULT), H5Oclose))
+      throw UserError(fmt::format("data set '{}' in file '{}' cannot be opened", name, path_),
+                      "HDF5: " + hdf5_error(),
+                      "where it is a link, check what it leads to; else copy or make the file again");
     const std::vector<std::string> names = dataset_names();
     throw UserError(fmt::format("file '{}' has no data set '{}'", path_, name),
                     names.empty() ? "its root group holds no data set"
@@ -303,6 +316,13 @@ Hdf5Dataset Hdf5File::dataset(const std::string& name, int rank, size_t chunk_ca
   set.type_ = describe(type.get());
   set.layout_ = describe_layout(set.id_.get(), rank);
   set.file_bytes_ = bytes_;
+  if (const std::string file = file_of(set.id_.get()); file != file_of(id_.get())) {
+    set.layout_.linked_file = file;
+    Hdf5Handle linked(H5Iget_file_id(set.id_.get()), H5Fclose);
+    hsize_t size = 0;
+    if (H5Fget_filesize(linked.get(), &size) < 0) set.fail("the size of the linked file");
+    set.file_bytes_ = size;
+  }
   set.require_possible({most.begin(), most.begin() + rank});
   return set;
 }

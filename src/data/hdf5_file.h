@@ -35,6 +35,8 @@ struct StorageLayout {
   enum class Kind { contiguous, chunked, other };
   Kind kind = Kind::other;
   bool elsewhere = false;  ///< the bytes are in other files: external or virtual storage
+  /// The file that an external link leads to: addresses are of that one. Empty: the file that was opened.
+  std::string linked_file;
   int64_t offset =
       -1;       ///< contiguous: byte of element 0 in the file, -1 where there is none (external, unwritten)
   Shape chunk;  ///< chunked: shape of a chunk
@@ -80,7 +82,7 @@ class Hdf5Dataset {
   void require_possible(const std::vector<uint64_t>& most) const;
   uint64_t bytes() const;  ///< of all elements; UINT64_MAX where that is no sensible number
   std::string path_, name_;
-  uint64_t file_bytes_ = 0;
+  uint64_t file_bytes_ = 0;  ///< of the file that it is in
   Hdf5Handle id_;
   Shape shape_;
   ElementType type_;
@@ -99,8 +101,9 @@ class Hdf5File {
   bool has_dataset(const std::string& name) const;
 
   /// `chunk_cache_bytes` is what the library keeps of decoded chunks; 0 is its default (1 MiB). It holds only
-  /// where the data set is not open already. Throws UserError: missing (lists what there is), wrong rank, or
-  /// a shape or chunks that a file of this size cannot hold, so that no damaged size is ever allocated.
+  /// where the data set is not open already. Throws UserError: missing (lists what there is), wrong rank, a
+  /// link that leads nowhere, or a shape or chunks that a file of this size cannot hold, so that no damaged
+  /// size is ever allocated.
   Hdf5Dataset dataset(const std::string& name, int rank, size_t chunk_cache_bytes = 0) const;
 
   /// Root attributes; nullopt where there is none of that name or it is of another type.

@@ -13,7 +13,24 @@
 
 namespace lockstep::data {
 
+/// "pipe", "device", ... for what is no regular file, after symbolic links; "" for one, or where nobody can
+/// say.
+static std::string other_kind(const std::string& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return "";
+  return S_ISDIR(status.st_mode)                              ? "directory"
+         : S_ISFIFO(status.st_mode)                           ? "pipe"
+         : S_ISSOCK(status.st_mode)                           ? "socket"
+         : S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode) ? "device"
+                                                              : "special file";
+}
+
 PosixFile::PosixFile(const std::string& path) : path_(path) {
+  // Asked first: open() waits for a pipe's writer, and may act on a device.
+  if (const std::string kind = other_kind(path); !kind.empty())
+    throw UserError(
+        fmt::format("'{}' cannot be read as a file", path), fmt::format("it is a {}", kind),
+        kind == "directory" ? "name a file in it" : "save what comes from it to a file, and name that");
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) {
     const int code = errno;
@@ -22,12 +39,6 @@ PosixFile::PosixFile(const std::string& path) : path_(path) {
                       "check the path, or make the file with datatool");
     throw UserError(fmt::format("file '{}' cannot be read", path), std::strerror(code),
                     "check the permissions of the file and its folders");
-  }
-  struct stat status;
-  if (::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode)) {
-    ::close(descriptor_);
-    throw UserError(fmt::format("'{}' cannot be read as a file", path), "it is a directory",
-                    "name a file in it");
   }
 }
 

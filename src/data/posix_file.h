@@ -12,7 +12,8 @@ namespace lockstep::data {
 /// Read-only. read() may be called from many threads.
 class PosixFile {
  public:
-  /// Throws UserError naming the file: missing, a directory, not readable.
+  /// Throws UserError naming the file: missing, not readable, no regular file (a directory, a pipe, a
+  /// device).
   explicit PosixFile(const std::string& path);
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "core/hash.h"
@@ -34,9 +35,11 @@ std::vector<std::string> find_damage(const ClassificationSet& set, size_t limit,
   const Hdf5File file(set.path());
   const int64_t n = set.num_samples();
   const std::vector<uint64_t> checksums = row_checksums(file, n);
-  if (auto count = file.numbers("num_samples");
-      count && count->size() == 1 && (*count)[0] != static_cast<double>(n))
-    report(fmt::format("attribute 'num_samples' is '{}', the data sets have '{}' rows", (*count)[0], n));
+  for (size_t c = 0; c < set.std().size(); ++c)
+    if (const float mean = set.mean()[c], deviation = set.std()[c];
+        !(deviation > 0) || !std::isfinite(deviation) || !std::isfinite(mean))
+      report(fmt::format("channel '{}' has mean '{}' and std '{}': std must be more than 0, and both finite",
+                         c, mean, deviation));
 
   Xxh3Stream content;
   std::vector<uint8_t> image(static_cast<size_t>(set.image().bytes()));

@@ -11,7 +11,7 @@ namespace lockstep::monitor {
 static double share(const PhaseFractions& time, Phase phase) { return time[static_cast<int>(phase)]; }
 
 static std::string lr_text(double lr) {
-  return lr == 0 || lr >= 0.001 ? fmt::format("{:.4f}", lr) : fmt::format("{:.1e}", lr);
+  return lr == 0 || (lr >= 0.001 && lr < 1000) ? fmt::format("{:.4f}", lr) : fmt::format("{:.1e}", lr);
 }
 
 // Waiting that is worth a look: more than a tenth of the step.
@@ -26,7 +26,10 @@ std::string step_line(const StepMetrics& m, const std::string& unit, bool color)
       label("step"), m.step, total.empty() ? 6 : total.size() - 1, total, label("epoch"), m.epoch,
       label("loss"),
       styled(fmt::format("{:>6.4f}", m.loss), std::isfinite(m.loss) ? Style::title : Style::bad, color),
-      label("lr"), lr_text(m.lr), label("gnorm"), fmt::format("{:.2f}", m.gradient_norm),
+      label("lr"), lr_text(m.lr), label("gnorm"),
+      std::isnan(m.gradient_norm) ? "nan"
+      : m.gradient_norm < 1e6     ? fmt::format("{:.2f}", m.gradient_norm)
+                                  : fmt::format("{:.1e}", m.gradient_norm),
       with_commas(std::llround(m.samples_per_second)), unit, fmt::format("{:.1f}", m.step_ms),
       styled(fmt::format("data {:2.0f}%", 100 * data), wait_style(data), color),
       styled(fmt::format("comm {:2.0f}%", 100 * comm), wait_style(comm), color), label("mem"),
@@ -102,13 +105,14 @@ std::string final_block(const Summary& s, const std::vector<std::pair<std::strin
     rows.emplace_back("evaluation",
                       fmt::format("top1 {:.2f}%  top5 {:.2f}%  loss {:.4f}  {} samples", 100 * s.eval->top1,
                                   100 * s.eval->top5, s.eval->loss, with_commas(s.eval->count)));
-  rows.emplace_back(
-      "speed", fmt::format("{} samples/s  step {:.1f} ms median, {:.1f} ms p95",
-                           with_commas(std::llround(s.samples_per_second)), s.step_ms_median, s.step_ms_p95));
+  if (s.samples_per_second > 0)
+    rows.emplace_back("speed", fmt::format("{} samples/s  step {:.1f} ms median, {:.1f} ms p95",
+                                           with_commas(std::llround(s.samples_per_second)), s.step_ms_median,
+                                           s.step_ms_p95));
   std::string time;
   for (int i = 0; i < kPhases; ++i)
     time += fmt::format("{}{} {:.0f}%", i ? "  " : "", name_of(static_cast<Phase>(i)), 100 * s.time[i]);
-  rows.emplace_back("time", time);
+  if (s.samples_per_second > 0) rows.emplace_back("time", time);
   const bool own_memory = s.peak_device_bytes && s.peak_device_bytes != s.peak_host_bytes;
   rows.emplace_back("peak memory", own_memory
                                        ? fmt::format("{} host, {} device", human_bytes(s.peak_host_bytes),

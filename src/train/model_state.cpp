@@ -1,9 +1,12 @@
 #include "train/model_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 #include "checkpoint/load.h"
+#include "core/error.h"
 #include "core/hash.h"
 
 namespace lockstep::train {
@@ -107,6 +110,18 @@ void load_weights(const SafetensorsFile& file, device::Store& store) {
                 [&](const TensorSpec& s) { return s.name.ends_with(kCounter) && !file.find(s.name); });
   checkpoint::require_weights(file, expected);
   load_model(file, store);
+  const auto refuse = [&](const std::string& name) {
+    throw UserError(
+        fmt::format("tensor '{}' in '{}' holds values that are not finite", name, file.path().string()),
+        "nothing can be trained from or measured with them", "choose other weights");
+  };
+  const auto finite = [](std::span<const float> values) {
+    return std::ranges::all_of(values, [](float v) { return std::isfinite(v); });
+  };
+  for (const device::ParameterSlot& p : store.parameters())
+    if (!finite(store.values().subspan(p.range.begin, p.range.size()))) refuse(p.name);
+  for (const device::BufferSlot& b : store.buffers())
+    if (!finite(store.buffer_values().subspan(b.range.begin, b.shape.count()))) refuse(b.name);
 }
 
 bool load_average(const SafetensorsFile& state, device::Store& store) {

@@ -1,5 +1,6 @@
 // Checkpoints and weights that do not fit or are damaged.
 #include <fstream>
+#include <limits>
 
 #include "trainer_refusal.h"
 
@@ -38,6 +39,8 @@ TEST_F(BadCheckpoint, OfAnotherModelNamesTheFirstParameterThatDiffers) {
 }
 
 TEST_F(BadCheckpoint, OfAnotherBatchOrSeedIsRefused) {
+  expect_refusal(trainer(1) + " " + kGood + "--resume auto --optim.name adamw",
+                 {"belongs to another run: optim\\.name differs"});
   expect_refusal(trainer(1) + " " + kGood + "--resume auto --batch.global 64",
                  {"belongs to another run: batch\\.global differs", "it was '32' then and is '64' now"});
   expect_refusal(trainer(2) + " " + kGood + "--resume auto --train.seed 9",
@@ -68,6 +71,25 @@ TEST_F(BadCheckpoint, ThatLacksAFileOrIsNoneIsNamed) {
   fs::create_directory(folder_ / "empty");
   expect_refusal(trainer(1) + " " + kGood + "--resume empty --run.dir new",
                  {"/empty' is not a checkpoint", "it has no 'state\\.json'"});
+}
+
+TEST_F(BadCheckpoint, UnderAnotherStepsNameIsDamaged) {
+  fs::rename(checkpoint_of(folder_ / "run", 3), checkpoint_of(folder_ / "run", 9));
+  const Outcome o = trained(1, kGood + "--resume auto");
+  EXPECT_THAT(o.text, ContainsRegex(
+                          "step-00000009' is damaged and passed over\n.*it was written as 'step-00000003'"));
+  EXPECT_THAT(o.text, HasSubstr("going on from 'run/checkpoints/step-00000002'"));
+}
+
+TEST_F(BadCheckpoint, WeightsThatAreNotFiniteAreNamed) {
+  const std::string weights = "run/checkpoints/step-00000003/model.safetensors";
+  std::fstream f(folder_ / weights, std::ios::in | std::ios::out | std::ios::binary);
+  f.seekp(-4 * 8, std::ios::end);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (int i = 0; i < 4; ++i) f.write(reinterpret_cast<const char*>(&nan), sizeof nan);
+  f.close();
+  expect_refusal(trainer(2) + " " + kGood + "--run.dir new --model.weights " + weights,
+                 {"tensor '[a-z0-9._]+' in '/.*model\\.safetensors' holds values that are not finite"});
 }
 
 TEST_F(BadCheckpoint, WeightsOfOtherClassesAreListed) {

@@ -88,6 +88,26 @@ TEST_F(FullDisk, AtTheEndIsAnErrorAndTheRunGoesOnOnceThereIsRoom) {
   EXPECT_EQ(logged_steps(folder_ / "disk/run", "train"), logged_steps(folder_ / "whole", "train"));
 }
 
+TEST_F(TrainerTest, ALimitOnFileSizesLosesCheckpointsAndSaysSo) {
+  data("train.h5", 64);
+  const Outcome o = run("bash -c 'ulimit -f 20; " + trainer(1) + " " + kGood + "--checkpoint.every 1'");
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(o.text, ContainsRegex("warning: the checkpoint of step '1' was not written\n.*File too large"));
+  EXPECT_THAT(o.text, HasSubstr("the run ended at step '3' without its last checkpoint"));
+  EXPECT_FALSE(fs::exists(folder_ / "run" / ".lock"));
+}
+
+TEST_F(TrainerTest, AReaderThatGoesAwayEndsNoTraining) {
+  data("train.h5", 64);
+  for (int ranks : {1, 2}) {
+    const std::string dir = "run" + std::to_string(ranks);
+    run("bash -c '" + trainer(ranks) + " " + kGood + "--run.dir " + dir + " --train.steps 50 | head -1'");
+    for (int tenths = 0; tenths < 300 && !fs::exists(folder_ / dir / "summary.json"); ++tenths)
+      usleep(100'000);
+    EXPECT_EQ(json_at(folder_ / dir / "summary.json", "/steps"), "50");
+  }
+}
+
 const std::string kSlowDisk = "env LD_PRELOAD=" SLOW_FSYNC " ";
 
 // Four fsyncs a checkpoint: more than the ranks' patience with each other.

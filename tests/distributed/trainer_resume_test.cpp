@@ -220,6 +220,17 @@ TEST_F(Resume, OfARunThatIsStillGoingIsRefused) {
   EXPECT_FALSE(fs::exists(folder_ / "run" / ".lock"));
 }
 
+TEST_F(Resume, TakesABatchThatWasWorkedOutFromTheCheckpoint) {
+  const std::string job = " --data.train train.h5 --schedule.name constant --reduction fast --run.dir run";
+  trained(1, job + steps(2));
+  const Outcome o = trained(4, "--resume auto" + job + steps(4));
+  EXPECT_EQ(json_at(folder_ / "run" / "summary.json", "/job/batch.global"), "\"128\"");
+  EXPECT_EQ(json_at(folder_ / "run" / "summary.json", "/job/batch.micro"), "\"16\"");
+  const Outcome three = train(3, "--resume auto" + job + steps(4));
+  EXPECT_EQ(three.code, 2) << three.text;
+  EXPECT_THAT(three.text, HasSubstr("batch.global '128' cannot be shared out on '3' devices"));
+}
+
 // What a log interval has seen before a stop counts in it afterwards.
 TEST_F(Resume, InTheMiddleOfALogInterval) {
   const std::string job = kJob + " --log.every 4";

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "unit/app/parse.h"
 
 namespace lockstep::app {
@@ -36,7 +38,6 @@ TEST_F(JobTest, ValuesThatDoNotParseAreQuoted) {
   EXPECT_THAT(refusal({"--train.epochs", "many"}), HasSubstr("train.epochs 'many' is not a whole number"));
   EXPECT_THAT(refusal({"--train.epochs", "1.5"}), HasSubstr("train.epochs '1.5' is not a whole number"));
   EXPECT_THAT(refusal({"--train.epochs", "12 "}), HasSubstr("train.epochs '12 ' is not a whole number"));
-  EXPECT_THAT(refusal({"--train.epochs", ""}), HasSubstr("train.epochs '' is not a whole number"));
   EXPECT_THAT(refusal({"--optim.lr", "0,1"}), HasSubstr("optim.lr '0,1' is not a number"));
   EXPECT_THAT(refusal({"--optim.lr", "nan"}), HasSubstr("optim.lr 'nan' is not a finite number"));
   EXPECT_THAT(refusal({"--data.drop_last", "maybe"}),
@@ -127,6 +128,33 @@ TEST_F(JobTest, AllProblemsComeInOneError) {
        {":2: unknown", ":3: train.steps 'x'", ":4: 'nonsense'", "optim.lr 'fast'", "gone.h5' (command",
         "'--train.steps' has no value", "batch.micro '-1'", "LOCKSTEP_NO: ", "data.train is not set"})
     EXPECT_THAT(text, HasSubstr(part));
+}
+
+TEST_F(JobTest, FilesThatAreNoneAreNotRead) {
+  const std::string pipe = (folder_ / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")})
+    EXPECT_THAT(refusal({"--job", path}),
+                HasSubstr("job file '" + path + "' cannot be read: it is no file of at most"));
+  EXPECT_THAT(refusal({"--data.train", pipe}), HasSubstr("is a pipe, socket or device, not a file"));
+}
+
+TEST_F(JobTest, BytesThatATerminalWouldObeyAreShownAsNumbers) {
+  std::ofstream(folder_ / "job.ini") << "\x1b[31mred\n" << std::string(5000, 'x') << "\n";
+  const std::string text = refusal({"--job", (folder_ / "job.ini").string()});
+  EXPECT_THAT(text, HasSubstr("'\\x1b[31mred' is neither"));
+  EXPECT_LT(text.size(), 1000u);
+  std::ofstream(folder_ / "job.ini") << "\xef\xbb\xbf[train]\nseed = 5\n";
+  EXPECT_THAT(refusal({"--job", (folder_ / "job.ini").string()}), Not(HasSubstr("job.ini:")));
+}
+
+TEST_F(JobTest, AnEmptyValueUnsets) {
+  const Invocation i = parse({"--train.epochs=", "--optim.name", "", "--train.seed", "7"}, {},
+                             "[train]\nepochs = 9\nseed = 3\n");
+  EXPECT_EQ(i.job.train.epochs, Job().train.epochs);
+  EXPECT_EQ(i.origin.at("train.epochs"), "default");
+  EXPECT_EQ(i.job.optim.name, "sgd");
+  EXPECT_EQ(i.job.train.seed, 7u);
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ TEST_F(Compare, ForeignWeightsListEveryDifference) {
   EXPECT_THAT(d.misshapen,
               ElementsAre("'stem.weight' ('f32 [3, 4]' in the file, 'f32 [4, 3]' in the model)"));
   EXPECT_EQ(error_of([&] { require_weights(file, expected_); }).why(),
-            "2 missing: 'fc.bias', 'count'; 2 extra: 'head.bias', 'zz'; 1 misshapen: 'stem.weight' ('f32 [3, "
+            "2 missing: 'fc.bias', 'count'\n  2 extra: 'head.bias', 'zz'\n  1 misshapen: 'stem.weight' ('f32 [3, "
             "4]' in "
             "the file, 'f32 [4, 3]' in the model)");
 }

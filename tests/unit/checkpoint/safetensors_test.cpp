@@ -191,7 +191,7 @@ TEST_F(Safetensors, TruncatedAnywhereIsRefused) {
 
 TEST_F(Safetensors, MissingFilesAndDirectoriesAreUserErrors) {
   EXPECT_EQ(error_of([&] { SafetensorsFile f(dir_ / "none"); }).why(), "No such file or directory");
-  EXPECT_EQ(error_of([&] { SafetensorsFile f{dir_}; }).why(), "it is not a regular file");
+  EXPECT_EQ(error_of([&] { SafetensorsFile f{dir_}; }).why(), "it is no regular file");
 }
 
 }  // namespace

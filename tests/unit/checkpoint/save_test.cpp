@@ -168,6 +168,20 @@ TEST_F(Save, KilledWhileReplacingTheOnlyOneResumeStillWorks) {
   expect_whole(*find_latest(dir_).checkpoint, 1);
 }
 
+TEST_F(Save, AReplacedOneComesBackWhereTheNewOneIsDamaged) {
+  const fs::path whole = write_checkpoint(dir_, make_snapshot(1)), replaced = dir_ / "step-00000001.replaced";
+  fs::copy(whole, replaced, fs::copy_options::recursive);
+  fs::resize_file(whole / kModelFile, 10);
+  clean_stale(dir_);
+  EXPECT_THAT(names(), ElementsAre("step-00000001"));
+  expect_whole(*find_latest(dir_).checkpoint, 1);
+  // Where neither is whole, nothing is thrown away.
+  fs::copy(whole, replaced, fs::copy_options::recursive);
+  for (const fs::path& p : {whole, replaced}) fs::resize_file(p / kModelFile, 10);
+  clean_stale(dir_);
+  EXPECT_THAT(names(), ElementsAre("step-00000001", "step-00000001.replaced"));
+}
+
 TEST_F(Save, AFailureAtAnyPointLosesThatCheckpointOnly) {
   for (const std::string point : kPoints) {
     if (point == "renamed") break;

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <numeric>
@@ -233,7 +235,38 @@ TEST_F(ClassificationSetTest, ClassNamesSayHowManyClassesThereAre) {
   EXPECT_EQ(set.class_names()[3], "none seen");
 }
 
+TEST_F(ClassificationSetTest, ALabelThatWouldMakeMillionsOfClassesIsNamedUnlessThereAreAsManySamples) {
+  EXPECT_THAT(error_of({.labels = {0, 1, 1, 0, 1, 2147483646, 0, 1, 2, 1}}),
+              AllOf(HasSubstr("label '2147483646' in row '5' of data set '/labels'"),
+                    HasSubstr("would make '2147483647' classes"), HasSubstr("'10' samples"),
+                    HasSubstr("class_names")));
+  EXPECT_THAT(error_of({.labels = {0, 1, 1, 0, 1, 2, 0, 1, 1048576, 1}}), HasSubstr("row '8'"));
+  EXPECT_EQ(open({.labels = {0, 1, 1, 0, 1, 2, 0, 1, 1048575, 1}}).num_classes(), 1048576);
+  FileSpec many{.image_shape = {1048577, 1, 1, 1}, .labels = std::vector<double>(1048577, 0)};
+  many.labels[7] = 1048576;
+  EXPECT_EQ(open(many).num_classes(), 1048577);
+}
+
 // ---- files that are refused
+
+TEST_F(ClassificationSetTest, AnotherVersionOfTheFormatIsRefused) {
+  generate_file(path, {.num_samples = 20}, "a test", IfExists::replace);
+  test::set_number(path, "version", 2);
+  EXPECT_THAT(error_of_file(), AllOf(HasSubstr("version '2'"), HasSubstr("'1'")));
+  test::remove_attribute(path, "version");
+  EXPECT_EQ(ClassificationSet(path).num_samples(), 20);
+  write_file(path, {});
+  test::set_number(path, "version", 2);
+  EXPECT_THAT(error_of_file(), HasSubstr("version '2'"));
+  test::set_number(path, "version", 1);
+  EXPECT_EQ(ClassificationSet(path).num_samples(), 10);
+}
+
+TEST_F(ClassificationSetTest, ANumberOfSamplesThatIsNotTheDatasIsRefused) {
+  generate_file(path, {.num_samples = 20}, "a test", IfExists::replace);
+  test::set_number(path, "num_samples", 21);
+  EXPECT_THAT(error_of_file(), AllOf(HasSubstr("'num_samples'"), HasSubstr("'21'"), HasSubstr("'20'")));
+}
 
 TEST_F(ClassificationSetTest, MissingUnreadableAndForeignFilesAreToldApart) {
   EXPECT_THAT(error_of_file(), HasSubstr("does not exist"));
@@ -249,6 +282,26 @@ TEST_F(ClassificationSetTest, MissingUnreadableAndForeignFilesAreToldApart) {
     chmod(path.c_str(), 0);
     EXPECT_THAT(error_of_file(), HasSubstr("cannot be read"));
   }
+}
+
+TEST_F(ClassificationSetTest, WhatIsNoRegularFileIsRefusedWithoutWaitingForIt) {
+  alarm(10);  // a pipe without a writer would be waited for
+  mkfifo(path.c_str(), 0600);
+  EXPECT_THAT(error_of_file(), AllOf(HasSubstr("cannot be read as a file"), HasSubstr("it is a pipe")));
+  std::filesystem::rename(path, folder / "pipe");
+  std::filesystem::create_symlink("pipe", path);
+  EXPECT_THAT(error_of_file(), HasSubstr("it is a pipe"));
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/zero", path);
+  EXPECT_THAT(error_of_file(), HasSubstr("it is a device"));
+  std::filesystem::remove(path);
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int listening = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(listening, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_THAT(error_of_file(), HasSubstr("it is a socket"));
+  close(listening);
+  alarm(0);
 }
 
 TEST_F(ClassificationSetTest, TruncatedFilesSayHowManyBytesAreMissing) {

