@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "comm/collective.h"
 
@@ -32,5 +33,7 @@ Slice tree_segment(size_t count, int rank, int distance);
 void add(Dtype dtype, void* a, const void* b, size_t bytes);
 /// sum[i] = a[i] + b[i]; sum may be a or b.
 void add_into(Dtype dtype, void* sum, const void* a, const void* b, size_t bytes);
+/// sum = ((s0 + s1) + (s2 + s3)) + ... over `sources`, any number of them; sum may be one of them.
+void tree_sum(Dtype dtype, std::byte* sum, std::span<const std::byte* const> sources, size_t bytes);
 
 }  // namespace lockstep::comm

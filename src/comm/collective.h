@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "core/dtype.h"
 
@@ -108,8 +109,13 @@ inline void Handle::wait() const {
 }
 inline bool Handle::done() const { return !collective_ || collective_->done(ticket_); }
 
-/// For all ranks together; one device a rank. The World must outlive it. Throws UserError on every rank when
-/// `exact` is asked of a number of devices that is no power of two.
+/// For all ranks together: the collectives of this rank's devices, `replicas` of them on every rank, each for
+/// a thread of its own. Device rank * replicas + i is the i-th. The World must outlive them; they go
+/// together. Throws UserError on every rank when `exact` is asked of a number of devices that is no power of
+/// two.
+std::vector<std::unique_ptr<Collective>> make_collectives(World& world, int replicas,
+                                                          const CollectiveOptions& options = {});
+/// The same for one device a rank.
 std::unique_ptr<Collective> make_collective(World& world, const CollectiveOptions& options = {});
 
 }  // namespace lockstep::comm

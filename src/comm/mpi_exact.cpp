@@ -1,16 +1,12 @@
 #include "comm/mpi_exact.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 
 #include "comm/nonblocking.h"
 #include "comm/shared_memory.h"
 #include "comm/world.h"
-#include "core/error.h"
 
 namespace lockstep::comm {
 
@@ -24,15 +20,6 @@ constexpr size_t kDepth = 4;
 constexpr size_t kSmall = SharedMemory::kSmall;
 constexpr int kTag = 1;
 
-int require_power_of_two(int size) {
-  if (std::has_single_bit(static_cast<unsigned>(size))) return size;
-  int below = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  throw UserError(
-      fmt::format("exact reduction is impossible on '{}' devices", size),
-      "its sum is one binary tree over devices, whole only for a power of two: 1, 2, 4, 8, 16, ...",
-      fmt::format("use '{}' or '{}' devices, or --reduction fast", below, 2 * below));
-}
-
 std::span<std::byte> bytes_of(const Operation& operation, Slice slice) {
   const size_t size = size_of(operation.dtype);
   return {static_cast<std::byte*>(operation.data) + slice.begin * size, slice.size() * size};
@@ -42,7 +29,7 @@ std::span<std::byte> bytes_of(const Operation& operation, Slice slice) {
 
 MpiExact::MpiExact(World& world, const CollectiveOptions& options)
     : rank_(world.rank()),
-      size_(require_power_of_two(world.size())),
+      size_(world.size()),
       comm_(Communicator::duplicate(world.mpi()->control)),
       roll_call_(world),
       patience_(options.timeout, [this](int peer, double waited) { roll_call_.verdict(peer, waited); }),

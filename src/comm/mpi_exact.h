@@ -19,7 +19,7 @@ class SharedMemory;
 /// the message's size, the path. A power of two of ranks.
 class MpiExact final : public Algorithm {
  public:
-  /// For all ranks together. Throws UserError when the number of ranks is no power of two.
+  /// For all ranks together.
   MpiExact(World& world, const CollectiveOptions& options);
   ~MpiExact() override;
 

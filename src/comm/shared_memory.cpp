@@ -157,29 +157,9 @@ void SharedMemory::all_reduce_small(const Operation& operation) {
 void SharedMemory::sum(Dtype dtype, std::byte* target, uint64_t round, size_t offset, size_t bytes) {
   for (int r = 0; r < size_; ++r)
     if (r != me_) wait_published(r, round);
-  for (size_t at = 0; at < bytes; at += kBlock) {
-    const size_t n = std::min(kBlock, bytes - at);
-    for (int r = 0; r < size_; ++r) sources_[r] = slot(r, round) + offset + at;
-    sources_[me_] = target + at;
-    auto* out = reinterpret_cast<std::byte*>(partial_[0].data());
-    if (size_ == 2) {
-      add_into(dtype, target + at, sources_[0], sources_[1], n);
-    } else {
-      sum_block(dtype, out, 0, size_, 0, n);
-      std::memcpy(target + at, out, n);
-    }
-  }
-}
-
-void SharedMemory::sum_block(Dtype dtype, std::byte* out, int first, int count, int level, size_t bytes) {
-  if (count == 2) {
-    add_into(dtype, out, sources_[first], sources_[first + 1], bytes);
-    return;
-  }
-  auto* right = reinterpret_cast<std::byte*>(partial_[level + 1].data());
-  sum_block(dtype, out, first, count / 2, level + 1, bytes);
-  sum_block(dtype, right, first + count / 2, count / 2, level + 1, bytes);
-  add(dtype, out, right, bytes);
+  for (int r = 0; r < size_; ++r) sources_[r] = slot(r, round) + offset;
+  sources_[me_] = target;
+  tree_sum(dtype, target, sources_, bytes);
 }
 
 }  // namespace lockstep::comm

@@ -1,7 +1,6 @@
 // The lower levels of the exact tree, between ranks of one host, through memory that they share.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -53,8 +52,6 @@ class SharedMemory {
   };
   static constexpr size_t kSlot = size_t{512} << 10;
   static constexpr size_t kMailbox = sizeof(Counters) + 2 * kSlot;
-  static constexpr size_t kBlock = 4096;
-  static constexpr int kMaxLevels = 16;
 
   SharedMemory(World& world, Patience& patience, Communicator neighbours);
   Counters& counters(int rank) const { return *reinterpret_cast<Counters*>(boxes_[rank]); }
@@ -70,7 +67,6 @@ class SharedMemory {
   /// target = the tree over all ranks' values: `mine` for this rank, the others' slots of `round` at
   /// `offset`.
   void sum(Dtype dtype, std::byte* target, uint64_t round, size_t offset, size_t bytes);
-  void sum_block(Dtype dtype, std::byte* out, int first, int count, int level, size_t bytes);
 
   Patience& patience_;
   Communicator neighbours_;
@@ -78,7 +74,6 @@ class SharedMemory {
   SharedWindow window_;
   std::vector<std::byte*> boxes_;
   std::vector<const std::byte*> sources_;
-  std::array<std::array<float, kBlock / sizeof(float)>, kMaxLevels> partial_;
   uint64_t round_ = 0;
 };
 

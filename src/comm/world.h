@@ -68,8 +68,8 @@ class World {
   void barrier();
   /// Whether any rank says true.
   bool any(bool mine);
-  /// Returns once `ready` has been true on every rank at once, asked again and again: ranks stay in touch, so this may take
-  /// longer than the timeout. For work on a thread beside this one.
+  /// Returns once `ready` has been true on every rank at once, asked again and again: ranks stay in touch, so
+  /// this may take longer than the timeout. For work on a thread beside this one.
   void until_all(const std::function<bool()>& ready);
 
   /// The ranks whose value differs from the most common one (rank 0's when tied); the same list on every

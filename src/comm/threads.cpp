@@ -1,0 +1,161 @@
+#include "comm/threads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/world.h"
+#include "core/error.h"
+
+namespace lockstep::comm {
+
+// What `replica` of `replicas` sums.
+static Slice segment(size_t count, int replica, int replicas) {
+  return {count * replica / replicas, count * (replica + 1) / replicas};
+}
+
+ReplicaGroup::ReplicaGroup(World& world, int replicas, std::unique_ptr<Algorithm> ranks)
+    : world_(world), replicas_(replicas), ranks_(std::move(ranks)), members_(replicas) {}
+
+ReplicaAlgorithm::ReplicaAlgorithm(std::shared_ptr<ReplicaGroup> group, int replica, double timeout)
+    : group_(std::move(group)),
+      me_(replica),
+      size_(group_->replicas_),
+      patience_(timeout,
+                [this](int peer, double waited) {
+                  throw ClusterError(
+                      fmt::format("replica '{}' of {} waited '{}' s for replica '{}' in operation '{}'", me_,
+                                  group_->world_.name_of(group_->world_.rank()), text_of_wait(waited), peer,
+                                  number_),
+                      "that replica hangs, or its step takes longer than that",
+                      "look at its last message; raise parallel.timeout if a step may take that long");
+                }),
+      sources_(size_) {}
+
+void ReplicaAlgorithm::watch(const std::atomic<bool>* aborted) {
+  patience_.watch(aborted);
+  group_->members_[me_].aborted = aborted;
+  if (leads() && group_->ranks_) group_->ranks_->watch(aborted);
+}
+
+void ReplicaAlgorithm::idle() {
+  if (leads() && group_->ranks_) group_->ranks_->idle();
+}
+
+Slice ReplicaAlgorithm::slice(size_t count, int device) const {
+  const Slice mine = segment(count, device % size_, size_);
+  if (!group_->ranks_) return mine;
+  const Slice part = group_->ranks_->slice(mine.size(), device / size_);
+  return {mine.begin + part.begin, mine.begin + part.end};
+}
+
+void ReplicaAlgorithm::meet() {
+  group_->members_[me_].arrivals.store(++meetings_, std::memory_order_release);
+  for (int r = 0; r < size_; ++r)
+    patience_.until(r, [&] {
+      const ReplicaGroup::Member& other = group_->members_[r];
+      if (other.arrivals.load(std::memory_order_acquire) >= meetings_) return true;
+      if (group_->failed_.load(std::memory_order_acquire) || other.aborted->load(std::memory_order_acquire))
+        throw ClusterError("the collective operation was abandoned", "another replica of this rank gave up",
+                           "look at the message before");
+      return false;
+    });
+}
+
+void ReplicaAlgorithm::run(const Operation& operation, uint64_t number) {
+  number_ = number;
+  group_->members_[me_].data = operation.data;
+  try {
+    perform(operation, number);
+  } catch (...) {
+    group_->failed_.store(true, std::memory_order_release);
+    throw;
+  }
+}
+
+void ReplicaAlgorithm::perform(const Operation& operation, uint64_t number) {
+  using Kind = Operation::Kind;
+  meet();  // every buffer is known, and complete
+  switch (operation.kind) {
+    case Kind::all_reduce:
+      all_reduce(operation, number);
+      break;
+    case Kind::reduce_scatter:
+      reduce_scatter(operation, number);
+      break;
+    case Kind::all_gather:
+      all_gather(operation, number);
+      break;
+    case Kind::broadcast:
+      broadcast(operation, number);
+      break;
+    case Kind::barrier:
+      between_ranks(operation, number);
+      break;
+  }
+  meet();  // nobody reads another's buffer any more
+}
+
+void ReplicaAlgorithm::between_ranks(const Operation& operation, uint64_t number) {
+  if (!group_->ranks_) return;
+  if (leads()) group_->ranks_->run(operation, number);
+  meet();
+}
+
+void ReplicaAlgorithm::sum_segment(const Operation& operation, std::byte* into) {
+  const size_t unit = size_of(operation.dtype);
+  const Slice mine = segment(operation.count, me_, size_);
+  for (int r = 0; r < size_; ++r) sources_[r] = data_of(r) + mine.begin * unit;
+  tree_sum(operation.dtype, into + mine.begin * unit, sources_, mine.size() * unit);
+}
+
+void ReplicaAlgorithm::all_reduce(const Operation& operation, uint64_t number) {
+  sum_segment(operation, data_of(0));
+  meet();
+  Operation all = operation;
+  all.data = data_of(0);
+  between_ranks(all, number);
+  if (!leads() && operation.count) std::memcpy(operation.data, data_of(0), operation.bytes());
+}
+
+// Replica 0 speaks for each replica's segment in turn.
+void ReplicaAlgorithm::segments_between_ranks(const Operation& operation, uint64_t number) {
+  if (!group_->ranks_) return;
+  if (leads())
+    for (int r = 0; r < size_; ++r) {
+      const Slice its = segment(operation.count, r, size_);
+      Operation part = operation;
+      part.data = data_of(r) + its.begin * size_of(operation.dtype);
+      part.count = its.size();
+      group_->ranks_->run(part, number);
+    }
+  meet();
+}
+
+void ReplicaAlgorithm::reduce_scatter(const Operation& operation, uint64_t number) {
+  sum_segment(operation, static_cast<std::byte*>(operation.data));
+  meet();
+  segments_between_ranks(operation, number);
+}
+
+void ReplicaAlgorithm::all_gather(const Operation& operation, uint64_t number) {
+  segments_between_ranks(operation, number);
+  const size_t unit = size_of(operation.dtype);
+  for (int r = 0; r < size_; ++r) {
+    const Slice its = segment(operation.count, r, size_);
+    if (r != me_ && its.size())
+      std::memcpy(data_of(me_) + its.begin * unit, data_of(r) + its.begin * unit, its.size() * unit);
+  }
+}
+
+void ReplicaAlgorithm::broadcast(const Operation& operation, uint64_t number) {
+  const int replica = operation.root % size_;
+  Operation all = operation;
+  all.data = data_of(replica);
+  all.root = operation.root / size_;
+  between_ranks(all, number);
+  if (me_ != replica && operation.count) std::memcpy(operation.data, data_of(replica), operation.bytes());
+}
+
+}  // namespace lockstep::comm
