@@ -79,7 +79,9 @@ TEST_P(SteadyState, AllocatesNothingAndTouchesNoNewPage) {
   // appear.
   EXPECT_LE(largest, 1024);
   EXPECT_LE(bytes_allocated / 4, 1024 * created);
+#ifndef __SANITIZE_ADDRESS__                         // whose heap gives no page back
   EXPECT_LE(after.ru_minflt - before.ru_minflt, 8);  // the heap's own pages
+#endif
   EXPECT_EQ(program->counts().activation_reorders, 0);
   EXPECT_EQ(program->counts().primitives_created, created);
 }
