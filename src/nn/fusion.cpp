@@ -1,6 +1,7 @@
 #include "nn/fusion.h"
 
 #include <algorithm>
+#include <array>
 
 namespace lockstep::nn {
 
@@ -56,10 +57,24 @@ struct Fuser {
     absorb(node, *before);
   }
 
+  void max_pool(Node& node) {
+    using Pair = std::array<int64_t, 2>;
+    const auto& pool = std::get<MaxPool>(node.op);
+    const Shape& in = g.shape(node.inputs[0]);
+    if (pool.kernel != Pair{2, 2} || pool.stride != Pair{2, 2} || pool.padding != Pair{0, 0}) return;
+    if (in[2] % 2 != 0 || in[3] % 2 != 0) return;
+    Node* bn = sole_producer<BatchNorm>(node.inputs[0]);
+    if (!bn || std::get<BatchNorm>(bn->op).add || !std::get<BatchNorm>(bn->op).relu) return;
+    std::get<BatchNorm>(bn->op).pool = true;
+    node.inputs = bn->inputs;
+    absorb(node, *bn);
+  }
+
   void run() {
     for (Node& node : g.nodes) {
       if (std::holds_alternative<Add>(node.op)) add(node);
       if (std::holds_alternative<Relu>(node.op)) relu(node);
+      if (std::holds_alternative<MaxPool>(node.op)) max_pool(node);
     }
     std::erase_if(g.nodes, [](const Node& n) { return n.output < 0; });
     for (size_t i = 0; i < g.nodes.size(); ++i) g.values[g.nodes[i].output].producer = static_cast<int>(i);

@@ -92,18 +92,22 @@ def linears():
 
 
 def batch_norms():
-    """relu and add: y = relu(bn(x) + x2)."""
-    #        name                   shape           train relu add
-    table = [("batch_norm",         (4, 16, 5, 6),    1, 0, 0),
-             ("batch_norm_odd",     (3, 7, 5, 5),     1, 0, 0),
-             ("batch_norm_eval",    (2, 16, 5, 6),    0, 0, 0),
-             ("batch_norm_relu",    (4, 16, 6, 6),    1, 1, 0),
-             ("batch_norm_relu_odd", (3, 10, 5, 5),   1, 1, 0),
-             ("batch_norm_relu_eval", (2, 16, 5, 5),  0, 1, 0),
-             ("batch_norm_add_relu", (4, 16, 6, 6),   1, 1, 1),
-             ("batch_norm_add_relu_eval", (2, 16, 5, 5), 0, 1, 1)]
+    """relu and add: y = relu(bn(x) + x2); pool: a 2x2 max pool behind it."""
+    #        name                   shape           train relu add pool
+    table = [("batch_norm",         (4, 16, 5, 6),    1, 0, 0, 0),
+             ("batch_norm_odd",     (3, 7, 5, 5),     1, 0, 0, 0),
+             ("batch_norm_eval",    (2, 16, 5, 6),    0, 0, 0, 0),
+             ("batch_norm_relu",    (4, 16, 6, 6),    1, 1, 0, 0),
+             ("batch_norm_relu_odd", (3, 10, 5, 5),   1, 1, 0, 0),
+             ("batch_norm_relu_eval", (2, 16, 5, 5),  0, 1, 0, 0),
+             ("batch_norm_add_relu", (4, 16, 6, 6),   1, 1, 1, 0),
+             ("batch_norm_add_relu_eval", (2, 16, 5, 5), 0, 1, 1, 0),
+             ("batch_norm_relu_pool", (4, 16, 6, 4),  1, 1, 0, 1),
+             ("batch_norm_relu_pool_odd", (3, 10, 4, 6), 1, 1, 0, 1),
+             ("batch_norm_relu_pool_remainder", (2, 16, 5, 6), 1, 1, 0, 1),
+             ("batch_norm_relu_pool_eval", (2, 16, 4, 4), 0, 1, 0, 1)]
     eps, momentum = 1e-5, 0.1
-    for i, (name, shape, train, relu, add) in enumerate(table):
+    for i, (name, shape, train, relu, add, pool) in enumerate(table):
         channels = shape[1]
         for attempt in range(1000):
             rng = np.random.default_rng(300 + i + 1000 * attempt)
@@ -122,14 +126,18 @@ def batch_norms():
                     after.update(running_mean_after=mean, running_var_after=var)
                 y = y if x2 is None else y + x2
                 smallest[0] = float(y.detach().abs().min())
-                return F.relu(y) if relu else y
+                if pool:
+                    windows = F.unfold(y.detach().reshape(-1, 1, *y.shape[2:]), 2, stride=2).sort(1).values
+                    smallest[0] = min(smallest[0], float((windows[:, 3] - windows[:, 2]).min()))
+                y = F.relu(y) if relu else y
+                return F.max_pool2d(y, 2) if pool else y
 
             forward(*(torch.from_numpy(v).double() for v in inputs.values()))
             if not relu or smallest[0] > 1e-4:
                 break
         else:
             raise SystemExit(f"{name}: no draw keeps clear of ReLU's kink")
-        case(name, "batch_norm", inputs, forward, rng, lambda _: before | after, train=train, relu=relu, add=add,
+        case(name, "batch_norm", inputs, forward, rng, lambda _: before | after, train=train, relu=relu, add=add, pool=pool,
              eps=eps, momentum=momentum)
 
 

@@ -1,10 +1,11 @@
-// Batch normalisation with the residual add and ReLU folded in, on blocks of 16 (or 8) channels.
+// Batch normalisation with the residual add, ReLU and 2x2 max pool folded in, on blocks of 16 (or 8)
+// channels.
 //
 // Why our own: the library passes over the activations nine times (two for statistics, one to apply, a mask,
 // a separate add and ReLU, and as many back). Here forward reads twice and writes once, backward reads x and
-// dy twice and writes once, and one block of channels at a time, so that the second read hits the cache. Sums
-// are taken per sample in double from short float runs and added in sample order: they do not depend on
-// threads.
+// dy twice and writes once, and one block of channels at a time, so that the second read hits the cache;
+// behind a folded pool, y and dy are a quarter of that. Sums are taken per sample in double from short float
+// runs and added in sample order: they do not depend on threads.
 #include <omp.h>
 
 #include <algorithm>
@@ -96,6 +97,83 @@ LOCKSTEP_INLINE void backward_sums(const float* x, const float* y, const float* 
   }
 }
 
+template <class V>
+LOCKSTEP_INLINE V larger(const V& a, const V& b) {
+  return a > b ? a : b;
+}
+
+template <class V>
+LOCKSTEP_INLINE void apply_pool(const float* x, int64_t height, int64_t width, const float* scale,
+                                const float* shift, float* y) {
+  constexpr int64_t B = lanes<V>;
+  const V a = load<V>(scale), b = load<V>(shift);
+  for (int64_t h = 0; h < height; h += 2)
+    for (int64_t w = 0; w < width; w += 2, y += B) {
+      const float* row = x + (h * width + w) * B;
+      const V z0 = load<V>(row) * a + b, z1 = load<V>(row + B) * a + b;
+      row += width * B;
+      const V z2 = load<V>(row) * a + b, z3 = load<V>(row + B) * a + b;
+      const V best = relu_of(larger(larger(z0, z1), larger(z2, z3)));
+      const V sum = (z0 + z1) + (z2 + z3);  // NaN where any is, so that a diverged run shows
+      store<V>(y, sum != sum ? sum : best);
+    }
+}
+
+// The four pixels of a 2x2 window, and the gradient of each behind pool and ReLU: `d` for the first of the
+// largest, if it is positive. Each choice compares in place: combined masks, GCC 12 takes apart into scalars.
+template <class V>
+struct Window {
+  V x[4], dz[4];
+
+  LOCKSTEP_INLINE Window(const float* row, int64_t width, const V& a, const V& b, V d) {
+    constexpr int64_t B = lanes<V>;
+    const V none{};
+    x[0] = load<V>(row), x[1] = load<V>(row + B);
+    x[2] = load<V>(row + width * B), x[3] = load<V>(row + (width + 1) * B);
+    const V z0 = x[0] * a + b, z1 = x[1] * a + b, z2 = x[2] * a + b, z3 = x[3] * a + b;
+    const V top = z1 > z0 ? z1 : z0, bottom = z3 > z2 ? z3 : z2;
+    d = positive(bottom > top ? bottom : top, d);
+    const V d_top = bottom > top ? none : d, d_bottom = bottom > top ? d : none;
+    dz[0] = z1 > z0 ? none : d_top, dz[1] = z1 > z0 ? d_top : none;
+    dz[2] = z3 > z2 ? none : d_bottom, dz[3] = z3 > z2 ? d_bottom : none;
+  }
+};
+
+template <class V>
+LOCKSTEP_INLINE void backward_sums_pool(const float* x, const float* dy, int64_t height, int64_t width,
+                                        const float* mean, const float* scale, const float* shift,
+                                        double* sum, double* product) {
+  constexpr int64_t B = lanes<V>;
+  const V m = load<V>(mean), a = load<V>(scale), b = load<V>(shift);
+  for (int64_t k = 0; k < B; ++k) sum[k] = product[k] = 0;
+  for (int64_t h = 0; h < height; h += 2) {
+    for (int64_t begin = 0; begin < width; begin += kRun) {
+      const int64_t end = std::min(width, begin + kRun);
+      V s{}, q{};
+      for (int64_t w = begin; w < end; w += 2, dy += B) {
+        const Window<V> window(x + (h * width + w) * B, width, a, b, load<V>(dy));
+        for (int k = 0; k < 4; ++k) s += window.dz[k], q += window.dz[k] * (window.x[k] - m);
+      }
+      for (int64_t k = 0; k < B; ++k) sum[k] += s[k], product[k] += q[k];
+    }
+  }
+}
+
+template <class V>
+LOCKSTEP_INLINE void backward_apply_pool(const float* x, const float* dy, int64_t height, int64_t width,
+                                         const float* scale, const float* shift, const float* ca,
+                                         const float* cb, const float* cc, float* dx) {
+  constexpr int64_t B = lanes<V>;
+  const V a = load<V>(scale), b = load<V>(shift), p = load<V>(ca), q = load<V>(cb), r = load<V>(cc);
+  for (int64_t h = 0; h < height; h += 2)
+    for (int64_t w = 0; w < width; w += 2, dy += B) {
+      const int64_t i = (h * width + w) * B;
+      const Window<V> window(x + i, width, a, b, load<V>(dy));
+      float* out[4] = {dx + i, dx + i + B, dx + i + width * B, dx + i + (width + 1) * B};
+      for (int k = 0; k < 4; ++k) store<V>(out[k], p * window.dz[k] + q * window.x[k] + r);
+    }
+}
+
 // dx = ca * dz + cb * x + cc.
 template <class V>
 LOCKSTEP_INLINE void backward_apply(const float* x, const float* dz, bool relu, int64_t pixels,
@@ -130,6 +208,18 @@ LOCKSTEP_BOTH(backward_apply,
               (const float* x, const float* dz, bool relu, int64_t pixels, const float* scale,
                const float* shift, const float* ca, const float* cb, const float* cc, float* dx),
               (x, dz, relu, pixels, scale, shift, ca, cb, cc, dx))
+LOCKSTEP_BOTH(apply_pool,
+              (const float* x, int64_t height, int64_t width, const float* scale, const float* shift,
+               float* y),
+              (x, height, width, scale, shift, y))
+LOCKSTEP_BOTH(backward_sums_pool,
+              (const float* x, const float* dy, int64_t height, int64_t width, const float* mean,
+               const float* scale, const float* shift, double* sum, double* product),
+              (x, dy, height, width, mean, scale, shift, sum, product))
+LOCKSTEP_BOTH(backward_apply_pool,
+              (const float* x, const float* dy, int64_t height, int64_t width, const float* scale,
+               const float* shift, const float* ca, const float* cb, const float* cc, float* dx),
+              (x, dy, height, width, scale, shift, ca, cb, cc, dx))
 #undef LOCKSTEP_BOTH
 
 // partial(block, sample) for all samples, then finish(block), then use(block, sample): block by block on each
@@ -165,14 +255,15 @@ class BatchNormKernel final : public Kernel {
   BatchNormKernel(const nn::BatchNorm& op, const nn::Node& node, Lowering& low)
       : op_(op), node_(node), training_(low.training), B_(channel_block()) {
     const Shape in = low.graph.shape(node.inputs[0]);
-    samples_ = in[0], channels_ = in[1], pixels_ = in[2] * in[3];
+    samples_ = in[0], channels_ = in[1], height_ = in[2], width_ = in[3], pixels_ = height_ * width_;
     blocks_ = (channels_ + B_ - 1) / B_;
     md_ = low.canonical(in);
     x_ = low.convert(low.read(node.inputs[0]), md_);
     if (op.add) residual_ = low.convert(low.read(node.inputs[1]), md_);
     vectors_slot_ = low.scratch(sizeof(float) * kVectors * blocks_ * B_);
     partials_slot_ = low.scratch(sizeof(double) * 2 * samples_ * blocks_ * B_);
-    y_ = low.make(node.output, md_);
+    y_md_ = low.canonical(low.graph.shape(node.output));
+    y_ = low.make(node.output, y_md_);
 
     gamma_ = low.store.value(node.parameters[0]);
     beta_ = low.store.value(node.parameters[1]);
@@ -185,6 +276,14 @@ class BatchNormKernel final : public Kernel {
   }
 
   void lower_backward(Lowering& low) override {
+    low.use(x_);
+    low.use({md_, vectors_slot_});
+    partials_backward_slot_ = low.scratch(sizeof(double) * 2 * samples_ * blocks_ * B_);
+    if (op_.pool) {
+      dy_ = low.gradient(node_.output, y_md_);
+      if (low.wants_gradient(node_.inputs[0])) dx_ = low.make_gradient(node_.inputs[0], md_);
+      return;
+    }
     std::vector<Tensor> parts = low.gradients(node_.output);
     for (Tensor& t : parts) t = low.convert(t, md_);
     while (parts.size() > 2) {  // two are added on the fly, more are rare
@@ -193,9 +292,6 @@ class BatchNormKernel final : public Kernel {
     }
     dy_ = parts[0];
     if (parts.size() > 1) dy2_ = parts[1];
-    low.use(x_);
-    low.use({md_, vectors_slot_});
-    partials_backward_slot_ = low.scratch(sizeof(double) * 2 * samples_ * blocks_ * B_);
     if (op_.add && op_.relu) low.use(y_);
 
     // dz is stored where somebody needs it: the residual branch, or the second pass when it is a sum.
@@ -231,6 +327,9 @@ class BatchNormKernel final : public Kernel {
     auto finish = [&](int64_t b) { finish_forward(b, pass.key.share); };
     auto use = [&](int64_t b, int64_t n) {
       const int64_t i = at(b, n);
+      if (op_.pool)
+        return (B_ == 16 ? apply_pool16 : apply_pool8)(x_data_ + i, height_, width_, vector(kScale, b),
+                                                       vector(kShift, b), y_data_ + i / 4);
       (B_ == 16 ? apply16 : apply8)(x_data_ + i, residual_data_ ? residual_data_ + i : nullptr, op_.relu,
                                     pixels_, vector(kScale, b), vector(kShift, b), y_data_ + i);
     };
@@ -240,6 +339,10 @@ class BatchNormKernel final : public Kernel {
   void backward(const Pass&) override {
     auto partial = [&](int64_t b, int64_t n) {
       const int64_t i = at(b, n);
+      if (op_.pool)
+        return (B_ == 16 ? backward_sums_pool16 : backward_sums_pool8)(
+            x_data_ + i, dy_data_ + i / 4, height_, width_, vector(kMean, b), vector(kScale, b),
+            vector(kShift, b), sums(partials_backward_, b, n, 0), sums(partials_backward_, b, n, 1));
       (B_ == 16 ? backward_sums16 : backward_sums8)(
           x_data_ + i, op_.add && op_.relu ? y_data_ + i : nullptr, dy_data_ + i,
           dy2_data_ ? dy2_data_ + i : nullptr, op_.relu, dz_data_ ? dz_data_ + i : nullptr, pixels_,
@@ -250,6 +353,10 @@ class BatchNormKernel final : public Kernel {
     auto use = [&](int64_t b, int64_t n) {
       if (!dx_data_) return;
       const int64_t i = at(b, n);
+      if (op_.pool)
+        return (B_ == 16 ? backward_apply_pool16 : backward_apply_pool8)(
+            x_data_ + i, dy_data_ + i / 4, height_, width_, vector(kScale, b), vector(kShift, b),
+            vector(kA, b), vector(kB, b), vector(kC, b), dx_data_ + i);
       (B_ == 16 ? backward_apply16 : backward_apply8)(
           x_data_ + i, dz_data_ ? dz_data_ + i : dy_data_ + i, op_.relu && !dz_data_, pixels_,
           vector(kScale, b), vector(kShift, b), vector(kA, b), vector(kB, b), vector(kC, b), dx_data_ + i);
@@ -326,8 +433,8 @@ class BatchNormKernel final : public Kernel {
   const nn::Node& node_;
   const bool training_;
   const int64_t B_;
-  int64_t samples_ = 0, channels_ = 0, pixels_ = 0, blocks_ = 0;
-  memory::desc md_;
+  int64_t samples_ = 0, channels_ = 0, height_ = 0, width_ = 0, pixels_ = 0, blocks_ = 0;
+  memory::desc md_, y_md_;
   Tensor x_, residual_, y_, dy_, dy2_, dz_, dx_;
   int vectors_slot_ = -1, partials_slot_ = -1, partials_backward_slot_ = -1;
   float *x_data_ = nullptr, *y_data_ = nullptr, *residual_data_ = nullptr, *dy_data_ = nullptr,

@@ -9,24 +9,26 @@ namespace {
 constexpr auto f32 = memory::data_type::f32;
 constexpr auto any = memory::format_tag::any;
 
-// Winograd's F(4x4, 3x3) where it can be used. oneDNN 2.6 picks the direct kernel by itself for weight
-// gradients of large images, where Winograd takes half the time (64 channels of 56x56: 3.5 against 7.5 ms),
-// and Winograd for few channels on images that its 4x4 tiles do not divide, where direct is faster (16 to 64
-// channels of 14x14: 1.19 against 0.93 ms). A rule and not a measurement at start: all ranks must choose
-// alike.
-dnnl::algorithm algorithm(const nn::Conv2d& op, const Shape& in) {
+enum class Direction { forward, data, weights };
+
+// Winograd's F(4x4, 3x3) where it can be used and pays. oneDNN 2.6 picks the direct kernel by itself for
+// weight gradients of large images, where Winograd takes half the time (64 channels of 56x56: 3.5 against
+// 7.5 ms), and Winograd for the other two directions of few channels, whose tiles are transformed for few
+// products, where direct is faster (16 to 16 channels of 28x28: 3.6 against 2.6 ms forward). A rule and not a
+// measurement at start: all ranks must choose alike.
+dnnl::algorithm algorithm(const nn::Conv2d& op, const Shape& in, Direction direction) {
   using Pair = std::array<int64_t, 2>;
   if (op.kernel != Pair{3, 3} || op.stride != Pair{1, 1} || op.dilation != Pair{1, 1} || op.groups != 1)
     return dnnl::algorithm::convolution_auto;
-  if (in[1] <= 16 && (in[2] % 4 != 0 || in[3] % 4 != 0)) return dnnl::algorithm::convolution_direct;
+  if (direction != Direction::weights && in[1] <= 16) return dnnl::algorithm::convolution_direct;
   return dnnl::algorithm::convolution_winograd;
 }
 
-ConvolutionShape convolution_shape(const nn::Conv2d& op, const Shape& in) {
+ConvolutionShape convolution_shape(const nn::Conv2d& op, const Shape& in, Direction direction) {
   return {{op.stride[0], op.stride[1]},
           {op.dilation[0] - 1, op.dilation[1] - 1},
           {op.padding[0], op.padding[1]},
-          algorithm(op, in)};
+          algorithm(op, in, direction)};
 }
 
 // `describe` with the preferred algorithm, else with the library's own choice.
@@ -57,17 +59,17 @@ class Conv2dKernel final : public Kernel {
   Conv2dKernel(const nn::Conv2d& op, const nn::Node& node, Lowering& low) : op_(op), node_(node) {
     const Shape in = low.graph.shape(node.inputs[0]);
     const memory::desc out = low.canonical(low.graph.shape(node.output));
-    shape_ = convolution_shape(op, in);
+    const ConvolutionShape shape = convolution_shape(op, in, Direction::forward);
     const memory::desc any_weights(weight_dims(op, in), f32, any);
 
     // Blocked activations throughout; where no fast kernel takes them, the library's choice and a reorder.
     const Tensor x = low.peek(node.inputs[0]);
-    forward_pd_ = preferred(shape_, [&](const ConvolutionShape& c) {
+    forward_pd_ = preferred(shape, [&](const ConvolutionShape& c) {
       return conv_forward(low.engine, x.md, any_weights, bias_layout(op), out, c);
     });
     if (!forward_pd_ || slow(forward_pd_.impl_info_str())) {
       const memory::desc any_in(dims_of(in), f32, any), any_out(dims_of(out), f32, any);
-      auto free_choice = preferred(shape_, [&](const ConvolutionShape& c) {
+      auto free_choice = preferred(shape, [&](const ConvolutionShape& c) {
         return conv_forward(low.engine, any_in, any_weights, bias_layout(op), any_out, c);
       });
       if (free_choice && (!forward_pd_ || !slow(free_choice.impl_info_str()))) forward_pd_ = free_choice;
@@ -95,17 +97,20 @@ class Conv2dKernel final : public Kernel {
   }
 
   void lower_backward(Lowering& low) override {
+    const Shape in = low.graph.shape(node_.inputs[0]);
+    const ConvolutionShape weights_shape = convolution_shape(op_, in, Direction::weights);
+    const ConvolutionShape data_shape = convolution_shape(op_, in, Direction::data);
     const memory::desc& layout = low.store.layout(weight_);
     const memory::desc& dst = forward_pd_.dst_desc();
     Tensor dy = low.gradient(node_.output, dst);
     if (!direct_input_) low.use(x_);
 
-    auto weights_pd = preferred(shape_, [&](const ConvolutionShape& c) {
+    auto weights_pd = preferred(weights_shape, [&](const ConvolutionShape& c) {
       return conv_backward_weights(low.engine, x_.md, layout, bias_layout(op_), dst, c, forward_pd_);
     });
     if (!weights_pd || slow(weights_pd.impl_info_str())) {
       const memory::desc any_weights(dims_of(layout), f32, any);
-      auto free_choice = preferred(shape_, [&](const ConvolutionShape& c) {
+      auto free_choice = preferred(weights_shape, [&](const ConvolutionShape& c) {
         return conv_backward_weights(low.engine, x_.md, any_weights, bias_layout(op_), dst, c, forward_pd_);
       });
       if (free_choice && (!weights_pd || !slow(free_choice.impl_info_str()))) weights_pd = free_choice;
@@ -129,7 +134,7 @@ class Conv2dKernel final : public Kernel {
 
     if (!low.wants_gradient(node_.inputs[0])) return;
     const memory::desc any_weights(dims_of(layout), f32, any);
-    auto data_pd = preferred(shape_, [&](const ConvolutionShape& c) {
+    auto data_pd = preferred(data_shape, [&](const ConvolutionShape& c) {
       return conv_backward_data(low.engine, x_.md, any_weights, dst, c, forward_pd_);
     });
     if (!data_pd) throw std::runtime_error("oneDNN has no data gradient for '" + node_.name + "'");
@@ -167,7 +172,6 @@ class Conv2dKernel final : public Kernel {
 
   const nn::Conv2d op_;
   const nn::Node& node_;
-  ConvolutionShape shape_;
   dnnl::convolution_forward::primitive_desc forward_pd_;
   nn::ParameterId weight_ = -1;
   Tensor x_;
@@ -186,12 +190,11 @@ memory::desc parameter_layout(const nn::Graph& g, const nn::Node& node, const nn
   const Shape in = g.shape(node.inputs[0]), out = g.shape(node.output);
   const Dims w = weight_dims(op, in);
   const memory::desc any_in(dims_of(in), f32, any), any_out(dims_of(out), f32, any), any_weights(w, f32, any);
-  const ConvolutionShape shape = convolution_shape(op, in);
-  auto forward = preferred(shape, [&](const ConvolutionShape& c) {
+  auto forward = preferred(convolution_shape(op, in, Direction::forward), [&](const ConvolutionShape& c) {
     return conv_forward(engine, any_in, any_weights, bias_layout(op), any_out, c);
   });
   if (forward) {
-    auto weights = preferred(shape, [&](const ConvolutionShape& c) {
+    auto weights = preferred(convolution_shape(op, in, Direction::weights), [&](const ConvolutionShape& c) {
       return conv_backward_weights(engine, forward.src_desc(), any_weights, bias_layout(op),
                                    forward.dst_desc(), c, forward);
     });

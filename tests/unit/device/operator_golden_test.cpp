@@ -1,6 +1,9 @@
 // Every operator, both directions, against PyTorch (tests/golden/ops).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "golden/golden.h"
 #include "operator_bench.h"
 
@@ -42,7 +45,8 @@ Case build(const Fixture& f) {
   } else if (op == "batch_norm") {
     nn::ValueId y = g.batch_norm("op", x[0], {f.number("eps"), f.number("momentum")});
     if (f.flag("add")) y = g.add(y, x[1]);
-    if (f.flag("relu")) g.relu(y);
+    if (f.flag("relu")) y = g.relu(y);
+    if (f.flag("pool")) g.max_pool(y);
   } else if (op == "relu") {
     g.relu(x[0]);
   } else if (op == "gelu") {
@@ -131,8 +135,10 @@ INSTANTIATE_TEST_SUITE_P(All, OperatorGolden, testing::ValuesIn(golden::operator
                            return name;
                          });
 
-TEST(OperatorGolden, PaddedChannelsStayZero) {
-  const Fixture f("ops/batch_norm_relu_odd");
+class PaddedChannels : public testing::TestWithParam<const char*> {};
+
+TEST_P(PaddedChannels, StayZero) {
+  const Fixture f(GetParam());
   Case c = build(f);
   OperatorBench bench(c.graph, c.seeds, Mode::train, true);
   bench.set(c.seeds[0], f.floats("x"));
@@ -143,6 +149,47 @@ TEST(OperatorGolden, PaddedChannelsStayZero) {
   for (float v : bench.raw_output()) padded += v;
   for (float v : bench.output()) real += v;
   EXPECT_NEAR(padded, real, 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PaddedChannels,
+                         testing::Values("ops/batch_norm_relu_odd", "ops/batch_norm_relu_pool_odd"));
+
+// Where the largest of a window is there twice, the first takes the gradient, as in PyTorch.
+TEST(BatchNormPool, TheFirstOfEqualsTakesTheGradient) {
+  const Fixture f("ops/batch_norm_relu_pool");
+  Case c = build(f);
+  OperatorBench bench(c.graph, c.seeds, Mode::train, true);
+  const Shape s = f.shape("x");
+  std::vector<float> x(s.count(), 0.0f);
+  x[2] = x[3] = 1;  // the second window of the first row of pixels; all zeros in the others
+  bench.set(c.seeds[0], x);
+  CpuStore& store = bench.store();
+  store.initialize(1);  // scale 1, shift 0: zeros end below the mean, where the ReLU stops them
+  bench.forward({s[0]}, {});
+  const std::vector<float> y = bench.output();
+  EXPECT_EQ(std::count_if(y.begin(), y.end(), [](float v) { return v > 0; }), 1);
+  EXPECT_GT(y[1], 0);
+  bench.set_output_gradient(std::vector<float>(y.size(), 1.0f));
+  bench.backward({s[0]}, {});
+  const std::vector<float> dx = bench.gradient(c.seeds[0]);
+  EXPECT_GT(dx[2], 0);  // its own gradient, less what the mean and variance take back of it
+  EXPECT_LT(dx[3], 0);  // only the latter
+}
+
+TEST(BatchNormPool, NaNPasses) {
+  const Fixture f("ops/batch_norm_relu_pool_eval");
+  Case c = build(f);
+  OperatorBench bench(c.graph, c.seeds, Mode::evaluate, false);
+  const Shape s = f.shape("x");
+  for (int64_t place : {0, 1, 4, 5}) {  // each of the first window of a 4x4 image
+    std::vector<float> x(s.count(), 0.0f);
+    x[place] = std::nanf("");
+    bench.set(c.seeds[0], x);
+    bench.store().initialize(1);
+    bench.forward({s[0]}, {});
+    EXPECT_TRUE(std::isnan(bench.output()[0])) << place;
+    EXPECT_FALSE(std::isnan(bench.output()[1])) << place;
+  }
 }
 
 }  // namespace

@@ -29,6 +29,20 @@ TEST(Fusion, BatchNormTakesInAddAndRelu) {
   EXPECT_EQ(f.values[out].producer, 4);
 }
 
+TEST(Fusion, BatchNormAndReluTakeInAPoolOfWholeWindows) {
+  auto fused = [](const MaxPool& pool, int64_t size) {
+    Graph g(2);
+    g.max_pool(g.relu(g.batch_norm("bn", g.conv2d("c", g.input({3, size, size}), {.out_channels = 4}))),
+               pool);
+    return names(fuse(g)).back();
+  };
+  EXPECT_EQ(fused({}, 8), "batch_norm");
+  EXPECT_EQ(fused({}, 9), "max_pool");  // a remainder of one row and column
+  EXPECT_EQ(fused({.kernel = {3, 3}}, 8), "max_pool");
+  EXPECT_EQ(fused({.stride = {1, 1}}, 8), "max_pool");
+  EXPECT_EQ(fused({.padding = {1, 1}}, 8), "max_pool");
+}
+
 TEST(Fusion, LeavesValuesWithOtherReadersAlone) {
   Graph g(2);
   auto bn = g.batch_norm("bn", g.conv2d("c", g.input({3, 8, 8}), {.out_channels = 4}));
