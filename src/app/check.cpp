@@ -58,6 +58,7 @@ class Check {
   void batch();
   void transforms();
   void checkpoints();
+  void parallel();
 
  private:
   Invocation& in_;
@@ -126,6 +127,24 @@ void Check::schedule() {
   }
 }
 
+void Check::parallel() {
+  auto& p = in_.job.parallel;
+  std::vector<int> sorted = p.devices;
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+    refuse(fmt::format("{} names device '{}' twice: a device holds one replica", said("parallel.devices"),
+                       *twice));
+  if (p.devices.empty()) return;
+  const auto listed = static_cast<int>(p.devices.size());
+  if (!given("parallel.replicas")) {
+    p.replicas = listed;
+    in_.origin["parallel.replicas"] = kWorkedOut;
+  } else if (p.replicas != listed) {
+    refuse(fmt::format("{} and {} contradict each other: '{}' replicas, '{}' devices",
+                       said("parallel.replicas"), said("parallel.devices"), p.replicas, listed));
+  }
+}
+
 void Check::batch() {
   const auto& b = in_.job.batch;
   const int64_t known = (b.micro ? b.micro : 1) * (b.accumulation ? b.accumulation : 1);
@@ -177,6 +196,7 @@ void check(Invocation& invocation, std::vector<std::string>& problems) {
   c.files();
   c.checkpoints();
   c.transforms();
+  c.parallel();
   if (invocation.command != "train") return;
   c.limits();
   c.optimizer();

@@ -6,7 +6,6 @@
 #include "app/session.h"
 #include "checkpoint/load.h"
 #include "core/error.h"
-#include "device/cpu/cpu_device.h"
 #include "monitor/phase_timer.h"
 #include "monitor/run_directory.h"
 #include "train/evaluate.h"
@@ -91,10 +90,7 @@ int evaluate_command(comm::World& world, const Invocation& given) {
   if (world.rank() == 0)
     for (const std::string& w : invocation.warnings) console.print(monitor::warning(w, console.color()));
   const DataSets data = open_data(world, invocation, false);
-  const Placement placement = place(world, job.device.threads);
-  std::unique_ptr<device::Device> device;
-  std::unique_ptr<train::Replica> replica;
-  std::unique_ptr<data::Loader> loader;
+  const std::unique_ptr<train::ReplicaTeam> team = make_team(world, job, place(world, job));
   std::string measured;
   world.together([&] {
     const int64_t micro = job.batch.micro > 0 ? job.batch.micro : kDefaultMicroBatch;
@@ -102,15 +98,17 @@ int evaluate_command(comm::World& world, const Invocation& given) {
     const int64_t classes = classes_of(weights, job.model.name);
     require_classes(*data.eval, classes, "the model");
     require_class_names(trained, *data.eval);
-    device = device::make_cpu_device(placement.threads);
-    replica = make_replica(*device, job, model_for(job, *data.eval, classes, false),
-                           std::min(micro, data.eval->num_samples()));
-    measured = load(found, weights, replica->store());
-    loader = evaluation_loader(world, job, *data.eval, *replica, micro);
+    const models::ModelOptions model = model_for(job, *data.eval, classes, false);
+    team->run([&](train::Member& m) {
+      make_replica(m, job, model, std::min(micro, data.eval->num_samples()));
+      const std::string what = load(found, weights, m.store());
+      if (&m == &team->first()) measured = what;
+      make_evaluation(m, world.size() * team->size(), job, *data.eval, micro);
+    });
   });
-  require_agreement(world, data, *replica);
+  require_agreement(world, data, *team);
   const double begin = monitor::steady_seconds();
-  const train::Evaluation e = *train::evaluate(*replica, *loader, world);
+  const train::Evaluation e = *train::evaluate(*team, world);
   if (world.rank() != 0) return kDone;
   const auto share = [&](int64_t n) { return static_cast<double>(n) / static_cast<double>(e.count); };
   console.print(monitor::table("evaluation", {},

@@ -194,6 +194,10 @@ Option word_list(std::string key, std::vector<std::string>& field, std::vector<s
   return o;
 }
 
+Option number_list(std::string key, std::string unit, std::vector<int>& field, Range range,
+                   std::string help) {
+  return make_number_list(std::move(key), std::move(unit), field, range, std::move(help));
+}
 Option number_list(std::string key, std::string unit, std::vector<double>& field, Range range,
                    std::string help) {
   return make_number_list(std::move(key), std::move(unit), field, range, std::move(help));

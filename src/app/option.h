@@ -52,6 +52,7 @@ Option text(std::string key, std::string unit, std::string& field, std::string h
 Option word(std::string key, std::string& field, std::vector<std::string> words, std::string help);
 Option word_list(std::string key, std::vector<std::string>& field, std::vector<std::string> words,
                  std::string help);
+Option number_list(std::string key, std::string unit, std::vector<int>& field, Range range, std::string help);
 Option number_list(std::string key, std::string unit, std::vector<double>& field, Range range,
                    std::string help);
 Option number_list(std::string key, std::string unit, std::vector<float>& field, Range range,

@@ -131,6 +131,14 @@ Table transforms(data::TransformOptions& t) {
 
 Table parallel(train::ParallelOptions& p) {
   return {
+      number("parallel.replicas", "N", p.replicas, from_to(1, 1024),
+             "devices that each rank drives, one thread each"),
+      local(number_list("parallel.devices", "N", p.devices, from_to(0, 1023),
+                        "which of its devices a rank drives; empty: the first ones")),
+      word("parallel.dp_sync", p.dp_sync, {"allreduce", "root"},
+           "allreduce: every device updates its parameters; root: device 0 does and sends them"),
+      number("parallel.check_every", "steps", p.check_every, from_to(0, kMostSteps),
+             "between comparisons of the parameters of all devices; 0: never"),
       choice(
           "parallel.reduction", p.collective.reduction,
           {{"exact", comm::Reduction::exact}, {"fast", comm::Reduction::fast}},
@@ -194,7 +202,11 @@ std::vector<Option> options(Job& job) {
 }
 
 std::vector<std::pair<std::string, std::string>> short_forms() {
-  return {{"reduction", "parallel.reduction"}, {"resume", "checkpoint.resume"}, {"device", "device.name"}};
+  return {{"replicas", "parallel.replicas"},
+          {"reduction", "parallel.reduction"},
+          {"dp-sync", "parallel.dp_sync"},
+          {"resume", "checkpoint.resume"},
+          {"device", "device.name"}};
 }
 
 bool Command::reads(const Option& option) const {
@@ -210,8 +222,8 @@ std::vector<Command> commands() {
           {"evaluate",
            "measure a checkpoint on data.eval, every sample exactly once",
            {"model", "data.eval", "data.threads", "data.prefetch", "data.size", "data.resize", "data.mean",
-            "data.std", "train.label_smoothing", "batch.micro", "parallel.timeout", "checkpoint.resume",
-            "run.dir", "log.color", "device"}}};
+            "data.std", "train.label_smoothing", "batch.micro", "parallel.replicas", "parallel.devices",
+            "parallel.timeout", "checkpoint.resume", "run.dir", "log.color", "device"}}};
 }
 
 }  // namespace lockstep::app

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <sstream>
 
 #include "app/options.h"
 #include "checkpoint/load.h"
@@ -25,15 +26,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Cores as a list: "0-3,8".
-std::string text_of(const cpu_set_t& set) {
+// Cores, ascending, as a list: "0-3,8".
+std::string text_of(const std::vector<int>& cores) {
   std::string s;
-  for (int c = 0; c < CPU_SETSIZE; ++c) {
-    if (!CPU_ISSET(c, &set)) continue;
-    int last = c;
-    while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) ++last;
-    s += (s.empty() ? "" : ",") + std::to_string(c) + (last > c ? "-" + std::to_string(last) : "");
-    c = last;
+  for (size_t i = 0; i < cores.size(); ++i) {
+    const int first = cores[i];
+    while (i + 1 < cores.size() && cores[i + 1] == cores[i] + 1) ++i;
+    s += (s.empty() ? "" : ",") + std::to_string(first) +
+         (cores[i] > first ? "-" + std::to_string(cores[i]) : "");
   }
   return s;
 }
@@ -171,41 +171,109 @@ monitor::ColorMode color_mode(const Job& job) {
                                     : monitor::ColorMode::automatic;
 }
 
-Placement place(comm::World& world, int wanted_threads) {
-  struct Mine {
-    cpu_set_t mask;
-    int threads;
-  };
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  sched_getaffinity(0, sizeof mask, &mask);
-  const std::vector<cpu_set_t> masks = world.all_gather_values(mask);
-  int sharing = 0;
-  for (int r = 0; r < world.size(); ++r)
-    sharing += world.hosts()[r] == world.host() && CPU_EQUAL(&masks[r], &mask);
+namespace {
+
+// Part `i` of `n` even ones.
+std::vector<int> part(const std::vector<int>& cores, size_t i, size_t n) {
+  return {cores.begin() + static_cast<long>(cores.size() * i / n),
+          cores.begin() + static_cast<long>(cores.size() * (i + 1) / n)};
+}
+
+// The cores of each replica, disjoint; empty where there are too few.
+std::vector<std::vector<int>> cores_of_replicas(const comm::World& world, const std::vector<int>& cores,
+                                                const Job& job) {
+  const train::ParallelOptions& p = job.parallel;
+  std::vector<std::vector<int>> shares;
+  const size_t replicas = p.replicas;
+  if (p.devices.empty()) {
+    if (replicas > 1 && cores.size() >= replicas)
+      for (size_t i = 0; i < replicas; ++i) shares.push_back(part(cores, i, replicas));
+    return shares;
+  }
+  const size_t threads = std::max(1, job.device.threads), devices = cores.size() / threads;
+  for (int d : p.devices) {
+    if (static_cast<size_t>(d) >= devices)
+      throw UserError(
+          fmt::format("parallel.devices names device '{}', which {} does not have", d,
+                      world.name_of(world.rank())),
+          fmt::format("its '{}' cores ({}) make '{}' devices of device.threads '{}' each, numbered from 0",
+                      cores.size(), text_of(cores), devices, threads),
+          "name devices that exist, lower device.threads, or give the rank more cores");
+    const auto first = cores.begin() + static_cast<long>(d * threads);
+    shares.emplace_back(first, first + static_cast<long>(threads));
+  }
+  return shares;
+}
+
+}  // namespace
+
+Placement place(comm::World& world, const Job& job) {
+  const std::vector<int> mask = device::cores_in_affinity_mask();
+  const std::string mine = text_of(mask);
+  const std::vector<std::string> masks = world.all_gather(mine);
+  size_t sharing = 0, before = 0;
+  for (int r = 0; r < world.size(); ++r) {
+    const bool same = world.hosts()[r] == world.host() && masks[r] == mine;
+    sharing += same;
+    before += same && r < world.rank();
+  }
+  const bool enough = mask.size() >= sharing;
+  const std::vector<int> cores = enough ? part(mask, before, sharing) : mask;
 
   Placement placement;
-  const int cores = std::max(1, CPU_COUNT(&mask));
-  placement.threads = wanted_threads > 0 ? wanted_threads : std::max(1, cores / sharing);
+  const int replicas = job.parallel.replicas, wanted = job.device.threads;
+  world.together([&] { placement.cores = cores_of_replicas(world, cores, job); });
+  const size_t devices = sharing * static_cast<size_t>(replicas);
+  placement.threads = wanted > 0 ? wanted
+                      : !job.parallel.devices.empty()
+                          ? 1
+                          : std::max<int>(1, static_cast<int>(mask.size() / devices));
+  std::string lists;
+  for (int i = 0; i < replicas; ++i)
+    lists += text_of(placement.cores.empty() ? mask : placement.cores[i]) + "\n";
   const std::vector<int> threads = world.all_gather_values(placement.threads);
-  for (int r = 0; r < world.size(); ++r)
-    placement.rows.push_back(
-        {.rank = r, .host = world.hosts()[r], .cores = text_of(masks[r]), .threads = threads[r]});
+  const std::vector<std::string> all = world.all_gather(lists);
+  for (int r = 0; r < world.size(); ++r) {
+    std::istringstream lines(all[r]);
+    for (int i = 0; i < replicas; ++i) {
+      monitor::WorldRow row{.rank = r, .host = world.hosts()[r], .threads = threads[r], .replica = i};
+      std::getline(lines, row.cores);
+      placement.rows.push_back(row);
+    }
+  }
 
   const int on_host = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  if (cores == 1 && wanted_threads == 0 && on_host > world.local_size())
+  if (mask.size() == 1 && wanted == 0 && on_host > world.local_size())
     placement.warnings.push_back(
         fmt::format("rank '{}' on '{}' is bound to one core ('{}') and '{}' of '{}' are free\n  mpirun binds "
                     "each rank to a "
                     "core by default\n  use mpirun --bind-to none, or --map-by slot:PE={}",
-                    world.rank(), world.host(), text_of(mask), on_host - world.local_size(), on_host,
+                    world.rank(), world.host(), mine, on_host - world.local_size(), on_host,
                     on_host / world.local_size()));
+  if (replicas > 1 && mask.size() < devices)
+    placement.warnings.push_back(
+        fmt::format("'{}' replicas share '{}' cores on '{}'\n  they take turns, which is slower than fewer "
+                    "replicas\n  lower parallel.replicas, or give the rank more cores",
+                    devices, mask.size(), world.host()));
   if (std::ranges::adjacent_find(threads, std::not_equal_to<>()) != threads.end())
     placement.warnings.push_back(
         "ranks have different numbers of threads\n  results keep their bits only with equal threads a "
         "device\n  set "
         "device.threads");
   return placement;
+}
+
+std::unique_ptr<train::ReplicaTeam> make_team(comm::World& world, const Job& job,
+                                              const Placement& placement) {
+  auto team = std::make_unique<train::ReplicaTeam>(world.rank(), job.parallel.replicas);
+  world.together([&] {
+    team->run([&](train::Member& m) {
+      const size_t i = &m - &team->first();
+      m.device = device::make_cpu_device(placement.threads,
+                                         placement.cores.empty() ? std::vector<int>() : placement.cores[i]);
+    });
+  });
+  return team;
 }
 
 DataSets open_data(comm::World& world, Invocation& invocation, bool train) {
@@ -263,28 +331,26 @@ models::ModelOptions model_for(const Job& job, const data::ClassificationSet& se
   return models::resolve(options);
 }
 
-std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& job,
-                                             const models::ModelOptions& model, int64_t micro_batch) {
+void make_replica(train::Member& member, const Job& job, const models::ModelOptions& model,
+                  int64_t micro_batch) {
   nn::SoftmaxCrossEntropy loss;
   loss.label_smoothing = job.train.label_smoothing;
   auto build = [model, loss](int64_t samples) { return models::build(model, samples, loss); };
-  return std::make_unique<train::Replica>(device, build, micro_batch);
+  member.replica = std::make_unique<train::Replica>(*member.device, build, micro_batch);
 }
 
-std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job,
-                                                const data::ClassificationSet& set, train::Replica& replica,
-                                                int64_t micro_batch) {
+void make_evaluation(train::Member& member, int devices, const Job& job, const data::ClassificationSet& set,
+                     int64_t micro_batch) {
   const int64_t micro = std::min(micro_batch, set.num_samples());
   const data::LoaderOptions share =
-      train::evaluation_share(micro, world.rank(), world.size(), job.data.threads, job.data.prefetch);
-  const data::Order order = data::make_order(set, micro * world.size(), job.train.seed, false);
-  auto loader = std::make_unique<data::Loader>(set, order, job.transforms, share);
-  replica.program(device::Mode::evaluate, micro);
-  if (const int64_t tail = set.num_samples() % micro) replica.program(device::Mode::evaluate, tail);
-  return loader;
+      train::evaluation_share(micro, member.device_index, devices, job.data.threads, job.data.prefetch);
+  const data::Order order = data::make_order(set, micro * devices, job.train.seed, false);
+  member.eval = std::make_unique<data::Loader>(set, order, job.transforms, share);
+  member.replica->program(device::Mode::evaluate, micro);
+  if (const int64_t tail = set.num_samples() % micro) member.replica->program(device::Mode::evaluate, tail);
 }
 
-void require_agreement(comm::World& world, const DataSets& data, train::Replica& replica) {
+void require_agreement(comm::World& world, const DataSets& data, train::ReplicaTeam& team) {
   if (world.size() == 1) return;
   for (const char* key : {"data.train", "data.train.labels", "data.train.class_names", "data.train.order",
                           "data.train.mean", "data.train.std", "data.eval", "data.eval.labels"})
@@ -292,7 +358,7 @@ void require_agreement(comm::World& world, const DataSets& data, train::Replica&
           "give every rank the same file");
 
   // All parameters at once; one by one only to say which.
-  device::Store& store = replica.store();
+  device::Store& store = team.first().store();
   auto describe = [&](const device::ParameterSlot& p) {
     std::vector<float> logical(p.shape.count());
     store.unpack(p, store.values(), logical);

@@ -13,11 +13,10 @@
 #include "comm/world.h"
 #include "data/classification_set.h"
 #include "data/loader.h"
-#include "device/device.h"
 #include "models/registry.h"
 #include "monitor/console.h"
 #include "train/batch_plan.h"
-#include "train/replica.h"
+#include "train/replica_team.h"
 
 namespace lockstep::app {
 
@@ -40,15 +39,19 @@ std::string find_checkpoint(comm::World& world, const Invocation& invocation, mo
 
 monitor::ColorMode color_mode(const Job& job);
 
-/// Where each rank computes.
+/// Where each device computes.
 struct Placement {
-  int threads = 1;                      ///< of this rank's device
-  std::vector<monitor::WorldRow> rows;  ///< without the device
+  int threads = 1;                      ///< of each of this rank's devices
+  std::vector<std::vector<int>> cores;  ///< of each of them; empty: they are not bound
+  std::vector<monitor::WorldRow> rows;  ///< of all devices of the run, without what they are
   std::vector<std::string> warnings;
 };
-/// Threads come from the affinity mask, shared evenly among the ranks of a host that have the same one. All
-/// ranks together.
-Placement place(comm::World& world, int wanted_threads);
+/// Cores come from the affinity mask, shared out evenly among the ranks of a host that have the same one, and
+/// among the replicas of a rank. All ranks together. Throws UserError for a device that does not exist.
+Placement place(comm::World& world, const Job& job);
+
+/// The replicas of this rank, each with its device.
+std::unique_ptr<train::ReplicaTeam> make_team(comm::World& world, const Job& job, const Placement& placement);
 
 /// The data sets of a job, opened and checked against each other.
 struct DataSets {
@@ -69,17 +72,17 @@ models::ModelOptions model_for(const Job& job, const data::ClassificationSet& se
 /// Throws UserError unless a model of so many classes, which `owner` has, can be measured on `eval`.
 void require_classes(const data::ClassificationSet& eval, int64_t classes, const std::string& owner);
 
-std::unique_ptr<train::Replica> make_replica(device::Device& device, const Job& job,
-                                             const models::ModelOptions& model, int64_t micro_batch);
+/// Gives the member its replica.
+void make_replica(train::Member& member, const Job& job, const models::ModelOptions& model,
+                  int64_t micro_batch);
 
-/// The loader of this rank's share of an evaluation, and its programs compiled.
-std::unique_ptr<data::Loader> evaluation_loader(comm::World& world, const Job& job,
-                                                const data::ClassificationSet& set, train::Replica& replica,
-                                                int64_t micro_batch);
+/// Gives the member the loader of its share of an evaluation over `devices`, and compiles its programs.
+void make_evaluation(train::Member& member, int devices, const Job& job, const data::ClassificationSet& set,
+                     int64_t micro_batch);
 
 /// Throws AgreedExit on all ranks unless they agree on the data and every parameter's name, shape, layout and
 /// value; the message names the first that differs, the ranks and both values.
-void require_agreement(comm::World& world, const DataSets& data, train::Replica& replica);
+void require_agreement(comm::World& world, const DataSets& data, train::ReplicaTeam& team);
 
 /// Versions of what computed, for checkpoints and summaries.
 std::map<std::string, std::string> versions();

@@ -13,10 +13,10 @@
 #include "comm/collective.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "device/cpu/cpu_device.h"
 #include "monitor/host_memory.h"
 #include "monitor/run_directory.h"
 #include "monitor/summary.h"
+#include "train/agreement.h"
 #include "train/loop.h"
 #include "train/model_state.h"
 #include "version.h"
@@ -40,19 +40,27 @@ class TrainCommand {
     resume();
     plan_batches();
     data_ = open_data(world_, in_, true);
-    placement_ = place(world_, job_.device.threads);
+    placement_ = place(world_, job_);
+    team_ = make_team(world_, job_, placement_);
     within_memory([&] { build(); });
     within_memory([&] { connect(); });
     require_memory();
     resolve();
     world_.together([&] { start_state(); });
-    require_agreement(world_, data_, *replica_);
+    require_agreement(world_, data_, *team_);
+    train::check_agreement(*team_, world_, position_.step);
     in_touch(world_, root() ? [this] { claim_directory(); } : std::function<void()>());
     return go();
   }
 
  private:
   bool root() const { return world_.rank() == 0; }
+  int devices() const { return world_.size() * job_.parallel.replicas; }
+  device::Store& store() const { return team_->first().store(); }
+  // Where device 0 alone updates, the others keep no optimizer.
+  bool has_optimizer(const train::Member& m) const {
+    return job_.parallel.dp_sync == "allreduce" || m.device_index == 0;
+  }
 
   void within_memory(const std::function<void()>& piece) {
     world_.together([&] {
@@ -71,7 +79,8 @@ class TrainCommand {
   // The system promises more memory than it has, and ends a process that comes for it.
   void require_memory() {
     uint64_t planned = 0;
-    for (const auto& [purpose, bytes] : memory()) planned += bytes;
+    for (int i = 0; i < team_->size(); ++i)
+      for (const auto& [purpose, bytes] : memory((*team_)[i])) planned += bytes;
     uint64_t missing = 0;  // of all ranks here
     const std::vector<uint64_t> all =
         world_.all_gather_values(planned - std::min(planned, monitor::host_bytes()));
@@ -90,8 +99,8 @@ class TrainCommand {
   void plan_batches() {
     world_.together([&] {
       if (!resumed_from_.empty()) adopt_batch();
-      plan_ = resolve_batch(job_.batch, world_.size());
-      if (job_.parallel.collective.reduction == comm::Reduction::exact) check_exact(plan_, world_.size());
+      plan_ = resolve_batch(job_.batch, devices());
+      if (job_.parallel.collective.reduction == comm::Reduction::exact) check_exact(plan_, devices());
     });
   }
 
@@ -111,7 +120,6 @@ class TrainCommand {
       throw UserError(fmt::format("batch.micro '{}' is larger than the data", plan_.micro),
                       fmt::format("'{}' has '{}' samples", set.path(), set.num_samples()),
                       fmt::format("use a batch.micro of at most '{}'", set.num_samples()));
-    device_ = device::make_cpu_device(placement_.threads);
     model_ = model_for(job_, set, set.num_classes(), true);
     if (data_.eval) {
       const models::ModelOptions eval = model_for(job_, *data_.eval, set.num_classes(), false);
@@ -121,39 +129,50 @@ class TrainCommand {
                                     eval.height, eval.width),
                         "set data.size, and data.resize for the evaluation's resize before its centre crop");
     }
-    replica_ = make_replica(*device_, job_, model_, plan_.micro);
     const data::Order order = data::make_order(set, plan_.global, job_.train.seed, true, job_.data.drop_last);
-    train_ =
-        std::make_unique<data::Loader>(set, order, job_.transforms,
+    train::check(job_.schedule, job_.optim.lr, train::total_steps(job_.train, order.batches_per_epoch()),
+                 order.batches_per_epoch());
+    team_->run([&](train::Member& m) { build(m, order); });
+  }
+
+  void build(train::Member& m, const data::Order& order) {
+    make_replica(m, job_, model_, plan_.micro);
+    m.train =
+        std::make_unique<data::Loader>(*data_.train, order, job_.transforms,
                                        data::LoaderOptions{.micro_batch = plan_.micro,
                                                            .shards_per_step = plan_.shards,
-                                                           .first_shard = world_.rank() * plan_.accumulation,
+                                                           .first_shard = m.device_index * plan_.accumulation,
                                                            .num_shards = plan_.accumulation,
                                                            .threads = job_.data.threads,
                                                            .prefetch = job_.data.prefetch,
                                                            .train = true});
-    train::check(job_.schedule, job_.optim.lr, train::total_steps(job_.train, order.batches_per_epoch()),
-                 order.batches_per_epoch());
-    if (order.num_samples >= plan_.micro) replica_->program(device::Mode::train, plan_.micro);
+    if (order.num_samples >= plan_.micro) m.replica->program(device::Mode::train, plan_.micro);
     const int64_t tail = order.num_samples % plan_.micro;
-    if (tail > 0 && !job_.data.drop_last) replica_->program(device::Mode::train, tail);
-    if (data_.eval) eval_ = evaluation_loader(world_, job_, *data_.eval, *replica_, plan_.micro);
-    optimizer_ =
-        std::make_unique<train::Optimizer>(*device_, replica_->store(), job_.optim, job_.train.ema_decay);
+    if (tail > 0 && !job_.data.drop_last) m.replica->program(device::Mode::train, tail);
+    if (data_.eval) make_evaluation(m, devices(), job_, *data_.eval, plan_.micro);
+    if (has_optimizer(m))
+      m.optimizer =
+          std::make_unique<train::Optimizer>(*m.device, m.store(), job_.optim, job_.train.ema_decay);
   }
 
   void connect() {
-    collective_ = comm::make_collective(world_, job_.parallel.collective);
-    step_ = std::make_unique<train::Step>(*replica_, *collective_, *optimizer_, plan_, job_.train.seed,
-                                          job_.optim.clip_norm, job_.parallel.bucket_mib);
+    auto collectives = comm::make_collectives(world_, team_->size(), job_.parallel.collective);
+    for (int i = 0; i < team_->size(); ++i) (*team_)[i].collective = std::move(collectives[i]);
+    team_->run([&](train::Member& m) {
+      const train::StepOptions options{plan_, job_.train.seed, job_.optim.clip_norm, job_.parallel.bucket_mib,
+                                       job_.parallel.dp_sync == "root"};
+      m.step = std::make_unique<train::Step>(*m.replica, *m.collective, m.optimizer.get(), options);
+    });
   }
 
-  std::vector<std::pair<std::string, uint64_t>> memory() const {
-    device::Store& store = replica_->store();
-    return {{"parameters", store.values().size_bytes()}, {"gradients", store.gradients().size_bytes()},
-            {"optimizer", optimizer_->bytes()},          {"accumulation", step_->bytes()},
-            {"copies of weights", store.copy_bytes()},   {"activations", replica_->memory().arena},
-            {"loader", train_->memory().size()}};
+  static std::vector<std::pair<std::string, uint64_t>> memory(const train::Member& m) {
+    return {{"parameters", m.store().values().size_bytes()},
+            {"gradients", m.store().gradients().size_bytes()},
+            {"optimizer", m.optimizer ? m.optimizer->bytes() : 0},
+            {"accumulation", m.step->bytes()},
+            {"copies of weights", m.store().copy_bytes()},
+            {"activations", m.replica->memory().arena},
+            {"loader", m.train->memory().size()}};
   }
 
   // What was left to the trainer to choose, so that whoever reads the job later need not guess.
@@ -186,18 +205,21 @@ class TrainCommand {
   }
 
   void start_state() {
-    device::Store& store = replica_->store();
     if (resumed_from_.empty()) {
-      store.initialize(job_.train.seed);
-      if (!job_.model.weights.empty())
-        train::load_weights(checkpoint::SafetensorsFile(job_.model.weights), store);
-      store.refresh_copies();
-      optimizer_->reset_average();
+      team_->run([&](train::Member& m) {
+        m.store().initialize(job_.train.seed);
+        if (!job_.model.weights.empty())
+          train::load_weights(checkpoint::SafetensorsFile(job_.model.weights), m.store());
+        m.store().refresh_copies();
+        if (m.optimizer) m.optimizer->reset_average();
+      });
       return;
     }
     const checkpoint::Checkpoint c = checkpoint::load_checkpoint(resumed_from_, checkpoint::Verify::sizes);
     require_same_run(c.state);
-    train::load_tensors(c.model(), c.optimizer(), store, *optimizer_);
+    team_->run([&](train::Member& m) {
+      train::load_tensors(c.model(), c.optimizer(), m.store(), m.optimizer.get());
+    });
     position_ = train::load_position(c.state);
     const bool same_eval = std::ranges::all_of(
         std::array{"data.eval", "data.eval.labels"},
@@ -234,7 +256,9 @@ class TrainCommand {
     for (const Option& o : options(now)) {
       const bool matters = o.identity || o.key == "device.threads";
       const bool elsewhere = o.section() == "batch" || o.section() == "checkpoint" ||
-                             o.key == "model.weights" || (o.key == "parallel.bucket_mib" && exact);
+                             o.key == "model.weights" || o.key == "parallel.replicas" ||
+                             o.key == "parallel.dp_sync" || o.key == "parallel.check_every" ||
+                             (o.key == "parallel.bucket_mib" && exact);
       if (matters && !elsewhere && then.contains(o.key)) compare(o.key, then[o.key], o.get());
     }
     for (const char* key : {"data.eval", "data.eval.labels"})
@@ -261,7 +285,7 @@ class TrainCommand {
       warnings_.push_back(fmt::format("run.dir '{}' could not be locked\n  {}\n  start no second run in it",
                                       directory_->path().string(), directory_->lock_failure()));
     require_newest();
-    const size_t state = replica_->store().values().size_bytes() + optimizer_->bytes();
+    const size_t state = store().values().size_bytes() + team_->first().optimizer->bytes();
     directory_->probe(2 * state + (1 << 20));
     log_ = std::make_unique<monitor::MetricsLog>(directory_->path() / monitor::kMetricsFile, position_.step);
     saver_ = std::make_unique<checkpoint::Saver>(checkpoint::SaverOptions{
@@ -296,18 +320,19 @@ class TrainCommand {
       if (s.origin != kDefaultOrigin) h.job.push_back({s.key, s.value, s.origin});
     h.world = placement_.rows;
     for (monitor::WorldRow& row : h.world) row.device = descriptions_[row.rank];
+    const train::Member& first = team_->first();
     h.model = model_.name;
-    h.parameters = replica_->graph().parameter_count();
+    h.parameters = first.replica->graph().parameter_count();
     h.parameter_bytes = h.parameters * static_cast<int64_t>(sizeof(float));
     h.micro_batch = plan_.micro;
     h.global_batch = plan_.global;
     h.accumulation = plan_.accumulation;
     h.shards = plan_.shards;
     h.samples = data_.train->num_samples();
-    h.steps_per_epoch = train_->order().batches_per_epoch();
+    h.steps_per_epoch = first.train->order().batches_per_epoch();
     h.steps = train::total_steps(job_.train, h.steps_per_epoch);
     h.minutes = job_.train.minutes;
-    h.memory = memory();
+    h.memory = memory(first);
     return h;
   }
 
@@ -326,7 +351,7 @@ class TrainCommand {
   }
 
   int go() {
-    descriptions_ = world_.all_gather(device_->description());
+    descriptions_ = world_.all_gather(team_->first().device->description());
     if (root()) {
       if (plan_.world_dependent)
         warnings_.emplace_back(
@@ -336,11 +361,15 @@ class TrainCommand {
         for (const std::string& w : *warnings) console_.print(monitor::warning(w, console_.color()));
       console_.print(monitor::header(header(), console_.color()));
     }
-    train::LoopOptions options{job_.train,     job_.optim.lr, job_.schedule,     job_.checkpoint,
-                               job_.log.every, "img",         checkpoint_state()};
+    train::LoopOptions options{.train = job_.train,
+                               .base_lr = job_.optim.lr,
+                               .schedule = job_.schedule,
+                               .checkpoint = job_.checkpoint,
+                               .check_every = job_.parallel.check_every,
+                               .log_every = job_.log.every,
+                               .state = checkpoint_state()};
     if (world_.any(root() && goes_on_in(directory_->path()))) options.saved_step = position_.step;
-    const train::LoopParts parts{world_,     *replica_,   *optimizer_,  *step_,
-                                 *train_,    eval_.get(), saver_.get(), root() ? &console_ : nullptr,
+    const train::LoopParts parts{world_,     *team_,  saver_.get(), root() ? &console_ : nullptr,
                                  log_.get(), signals_};
     const train::LoopResult result = train::run_loop(parts, options, position_);
     const uint64_t peak = monitor::peak_host_bytes();
@@ -358,18 +387,20 @@ class TrainCommand {
     monitor::Summary s;
     for (const Setting& setting : settings(in_)) s.job.emplace_back(setting.key, setting.value);
     s.git = kRevision;
-    s.ranks = s.devices = world_.size();
+    s.ranks = world_.size();
+    s.replicas = job_.parallel.replicas;
+    s.devices = devices();
     s.hosts = world_.hosts();
     std::ranges::sort(s.hosts);
     s.hosts.erase(std::unique(s.hosts.begin(), s.hosts.end()), s.hosts.end());
     s.steps = r.position.step;
-    const double batches = static_cast<double>(train_->order().batches_per_epoch());
+    const double batches = static_cast<double>(team_->first().train->order().batches_per_epoch());
     s.epochs =
         static_cast<double>(r.position.cursor.epoch) + static_cast<double>(r.position.cursor.batch) / batches;
     s.samples = r.position.samples;
     s.train_loss = r.position.train_loss;
     s.eval = r.position.eval;
-    s.params_hash = train::params_hash(replica_->store(), replica_->store().values());
+    s.params_hash = train::params_hash(store(), store().values());
     s.samples_per_second = r.time.steps ? static_cast<double>(r.samples) / r.time.total_seconds() : 0;
     s.step_ms_median = r.step_ms_median;
     s.step_ms_p95 = r.step_ms_p95;
@@ -415,18 +446,13 @@ class TrainCommand {
   DataSets data_;
   Placement placement_;
   models::ModelOptions model_;
-  std::unique_ptr<device::Device> device_;
-  std::vector<std::string> descriptions_;  // of all ranks' devices
-  std::unique_ptr<train::Replica> replica_;
-  std::unique_ptr<data::Loader> train_, eval_;
-  std::unique_ptr<train::Optimizer> optimizer_;
+  std::unique_ptr<train::ReplicaTeam> team_;
+  std::vector<std::string> descriptions_;  // of each rank's devices
   std::string resumed_from_;
   train::Position position_;
   std::optional<monitor::RunDirectory> directory_;
   std::unique_ptr<monitor::MetricsLog> log_;
   std::unique_ptr<checkpoint::Saver> saver_;
-  std::unique_ptr<comm::Collective> collective_;
-  std::unique_ptr<train::Step> step_;
 };
 
 }  // namespace

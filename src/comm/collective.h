@@ -49,7 +49,7 @@ struct Slice {
 
 /// One operation as an implementation sees it.
 struct Operation {
-  enum class Kind : uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
+  enum class Kind : uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast, barrier };
   Kind kind = Kind::barrier;
   Dtype dtype = Dtype::f32;
   int root = 0;
@@ -74,6 +74,8 @@ class Collective {
   /// Sums over devices; each device ends with the same bits. Any count, 0 included. NaN and Inf propagate.
   Handle all_reduce(std::span<float> x) { return submit(Operation::Kind::all_reduce, x); }
   Handle all_reduce(std::span<double> x) { return submit(Operation::Kind::all_reduce, x); }
+  /// As all_reduce, but only device `root` ends with the sum; elsewhere the buffer is undefined afterwards.
+  Handle reduce(std::span<float> x, int root) { return submit(Operation::Kind::reduce, x, root); }
   /// As all_reduce, but only slice(x.size(), device()) is the sum afterwards; the rest is undefined.
   Handle reduce_scatter(std::span<float> x) { return submit(Operation::Kind::reduce_scatter, x); }
   /// Each device gives slice(x.size(), device()); all end with the whole.

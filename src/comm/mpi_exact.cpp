@@ -62,6 +62,10 @@ void MpiExact::run(const Operation& operation, uint64_t number) {
         all_gather(operation);
       }
       break;
+    case Kind::reduce:
+      reduce_scatter(operation);
+      gather(operation);
+      break;
     case Kind::reduce_scatter:
       reduce_scatter(operation);
       break;
@@ -108,6 +112,20 @@ void MpiExact::all_gather(const Operation& operation) {
     exchange(peer, bytes_of(operation, tree_segment(operation.count, rank_, 2 * d)),
              bytes_of(operation, tree_segment(operation.count, peer, 2 * d)), Arrival::replace,
              operation.dtype);
+  }
+  if (shared_) shared_->all_gather(operation);
+}
+
+// The way of all_gather, but only towards the root.
+void MpiExact::gather(const Operation& operation) {
+  const int local = shared_ ? shared_->size() : 1, away = rank_ ^ operation.root;
+  for (int d = size_ / 2; d >= local; d /= 2) {
+    if (away >= 2 * d) continue;  // has given what it had
+    const int peer = rank_ ^ d;
+    const bool gives = away & d;
+    exchange(peer, bytes_of(operation, gives ? tree_segment(operation.count, rank_, 2 * d) : Slice()),
+             bytes_of(operation, gives ? Slice() : tree_segment(operation.count, peer, 2 * d)),
+             Arrival::replace, operation.dtype);
   }
   if (shared_) shared_->all_gather(operation);
 }

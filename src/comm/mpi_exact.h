@@ -32,6 +32,7 @@ class MpiExact final : public Algorithm {
   void all_reduce_small(const Operation& operation);
   void reduce_scatter(const Operation& operation);
   void all_gather(const Operation& operation);
+  void gather(const Operation& operation);
   /// Sends `out` and receives `in` at once, in chunks; received chunks are added to `in`, or replace it.
   enum class Arrival { add, replace };
   void exchange(int peer, std::span<const std::byte> out, std::span<std::byte> in, Arrival arrival,

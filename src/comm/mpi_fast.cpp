@@ -34,6 +34,9 @@ void MpiFast::run(const Operation& operation, uint64_t number) {
     case Kind::all_reduce:
       all_reduce(operation);
       break;
+    case Kind::reduce:
+      reduce(operation);
+      break;
     case Kind::reduce_scatter:
       reduce_scatter(operation);
       break;
@@ -52,10 +55,11 @@ void MpiFast::run(const Operation& operation, uint64_t number) {
 
 static MPI_Datatype mpi_type(Dtype dtype) { return dtype == Dtype::f64 ? MPI_DOUBLE : MPI_FLOAT; }
 
+// The library's temporary is as large as its message: small pieces keep it in the cache and in the heap
+// (docs/communication.md).
+static constexpr size_t kPiece = size_t{1} << 20;  // elements
+
 void MpiFast::all_reduce(const Operation& operation) {
-  // The library's temporary is as large as its message: small pieces keep it in the cache and in the heap
-  // (docs/communication.md).
-  constexpr size_t kPiece = size_t{1} << 20;  // elements
   auto* data = static_cast<std::byte*>(operation.data);
   for (size_t at = 0; at < operation.count; at += kPiece) {
     MPI_Request request;
@@ -63,6 +67,19 @@ void MpiFast::all_reduce(const Operation& operation) {
                          static_cast<int>(std::min(kPiece, operation.count - at)), mpi_type(operation.dtype),
                          MPI_SUM, comm_, &request),
           "MPI_Iallreduce");
+    finish(request, patience_);
+  }
+}
+
+void MpiFast::reduce(const Operation& operation) {
+  auto* data = static_cast<std::byte*>(operation.data);
+  for (size_t at = 0; at < operation.count; at += kPiece) {
+    std::byte* piece = data + at * size_of(operation.dtype);
+    MPI_Request request;
+    check(MPI_Ireduce(rank_ == operation.root ? MPI_IN_PLACE : piece, piece,
+                      static_cast<int>(std::min(kPiece, operation.count - at)), mpi_type(operation.dtype),
+                      MPI_SUM, operation.root, comm_, &request),
+          "MPI_Ireduce");
     finish(request, patience_);
   }
 }

@@ -21,6 +21,7 @@ class MpiFast final : public Algorithm {
 
  private:
   void all_reduce(const Operation& operation);
+  void reduce(const Operation& operation);
   void reduce_scatter(const Operation& operation);
   void all_gather(const Operation& operation);
   void layout(size_t count);  // fills counts_ and starts_

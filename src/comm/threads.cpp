@@ -81,6 +81,9 @@ void ReplicaAlgorithm::perform(const Operation& operation, uint64_t number) {
     case Kind::all_reduce:
       all_reduce(operation, number);
       break;
+    case Kind::reduce:
+      reduce(operation, number);
+      break;
     case Kind::reduce_scatter:
       reduce_scatter(operation, number);
       break;
@@ -110,12 +113,18 @@ void ReplicaAlgorithm::sum_segment(const Operation& operation, std::byte* into) 
   tree_sum(operation.dtype, into + mine.begin * unit, sources_, mine.size() * unit);
 }
 
-void ReplicaAlgorithm::all_reduce(const Operation& operation, uint64_t number) {
-  sum_segment(operation, data_of(0));
-  meet();
+// Into the buffer of the root's replica, on every rank.
+void ReplicaAlgorithm::reduce(const Operation& operation, uint64_t number) {
   Operation all = operation;
-  all.data = data_of(0);
+  all.data = data_of(operation.root % size_);
+  all.root = operation.root / size_;
+  sum_segment(operation, static_cast<std::byte*>(all.data));
+  meet();
   between_ranks(all, number);
+}
+
+void ReplicaAlgorithm::all_reduce(const Operation& operation, uint64_t number) {
+  reduce(operation, number);  // the root is replica 0
   if (!leads() && operation.count) std::memcpy(operation.data, data_of(0), operation.bytes());
 }
 

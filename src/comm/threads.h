@@ -51,6 +51,7 @@ class ReplicaAlgorithm final : public Algorithm {
  private:
   void perform(const Operation& operation, uint64_t number);
   void all_reduce(const Operation& operation, uint64_t number);
+  void reduce(const Operation& operation, uint64_t number);
   void reduce_scatter(const Operation& operation, uint64_t number);
   void all_gather(const Operation& operation, uint64_t number);
   void broadcast(const Operation& operation, uint64_t number);

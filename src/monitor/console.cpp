@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/text.h"
@@ -48,6 +49,7 @@ std::string evaluation_line(const EvaluationMetrics& m, bool color) {
 
 static std::string world_table(const std::vector<WorldRow>& world, bool color) {
   constexpr size_t kShown = 16;
+  const bool replicas = std::ranges::any_of(world, [](const WorldRow& w) { return w.replica > 0; });
   std::vector<Row> rows;
   for (size_t i = 0; i < world.size(); ++i) {
     const WorldRow& w = world[i];
@@ -56,9 +58,11 @@ static std::string world_table(const std::vector<WorldRow>& world, bool color) {
       i = world.size() - 2;
       continue;
     }
-    rows.push_back({fmt::format("{}", w.rank), w.host, w.device, w.cores, fmt::format("{}", w.threads)});
+    rows.push_back({replicas ? fmt::format("{}.{}", w.rank, w.replica) : fmt::format("{}", w.rank), w.host,
+                    w.device, w.cores, fmt::format("{}", w.threads)});
   }
-  return table("world", {"rank", "host", "device", "cores", "threads"}, rows, color);
+  return table("world", {replicas ? "rank.replica" : "rank", "host", "device", "cores", "threads"}, rows,
+               color);
 }
 
 static std::string run_length(const Header& h) {

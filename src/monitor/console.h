@@ -31,6 +31,7 @@ struct WorldRow {
   std::string host, device;
   std::string cores;  ///< as a list: "0-7"
   int threads = 0;
+  int replica = 0;  ///< of its rank
 };
 struct Header {
   std::vector<JobRow> job;

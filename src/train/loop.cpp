@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "monitor/host_memory.h"
+#include "train/agreement.h"
 #include "train/model_state.h"
 
 namespace lockstep::train {
@@ -22,13 +23,15 @@ class Loop {
       : p_(parts),
         o_(options),
         at_(position),
-        steps_per_epoch_(parts.train.order().batches_per_epoch()),
+        first_(parts.team.first()),
+        timer_(first_.timer),
+        steps_per_epoch_(first_.train->order().batches_per_epoch()),
         total_steps_(total_steps(options.train, steps_per_epoch_)),
         last_saved_(options.saved_step),
         began_(monitor::steady_seconds()) {}
 
   LoopResult run() {
-    p_.train.seek(at_.cursor);
+    p_.team.run([&](Member& m) { m.train->seek(at_.cursor); });
     vote_to_stop();
     if (!stop_ && at_.step > 0) evaluate_if_due();  // the run before was stopped just here
     while (!stop_ && !stop_voted_ && !finished()) {
@@ -67,14 +70,13 @@ class Loop {
   void one_step() {
     timer_.begin_step();
     lr_ = lr(o_.schedule, o_.base_lr, at_.taken(), total_steps_, steps_per_epoch_);
-    auto next = [this]() -> const nn::Batch& { return *p_.train.next(); };
-    const StepOutcome outcome =
-        p_.step.run(next, at_.step, at_.taken(), lr_, p_.signals.requested() || out_of_time(), timer_);
+    p_.team.run(step_);
     timer_.end_step();
+    const StepOutcome& outcome = outcome_;
 
     stop_voted_ = outcome.stop_votes > 0;
     ++at_.step;
-    at_.cursor = p_.train.order().next(at_.cursor);
+    at_.cursor = first_.train->order().next(at_.cursor);
     gradient_norm_ = outcome.gradient_norm;
     if (outcome.taken) {
       at_.interval_loss += outcome.metrics.loss_sum;
@@ -88,14 +90,27 @@ class Loop {
     if (at_.step % o_.log_every == 0) report_interval(false);
     if (!stop_voted_ && !finished()) {
       evaluate_if_due();
+      if (!stop_ && o_.check_every > 0 && at_.step % o_.check_every == 0)
+        check_agreement(p_.team, p_.world, at_.step);
       if (!stop_ && o_.checkpoint.every > 0 && at_.step % o_.checkpoint.every == 0) save_if_new();
     }
     tell_failures();
   }
 
+  // One replica's part of a step.
+  void step(Member& m) {
+    const bool first = &m == &first_;
+    auto next = [&m]() -> const nn::Batch& { return *m.train->next(); };
+    if (!first) m.timer.begin_step();
+    const bool vote = first && (p_.signals.requested() || out_of_time());
+    const StepOutcome outcome = m.step->run(next, at_.step, at_.taken(), lr_, vote, m.timer);
+    if (!first) return m.timer.end_step();
+    outcome_ = outcome;
+  }
+
   void skipped(const StepOutcome& outcome) {
     ++at_.skipped;
-    const std::string parameter = p_.step.first_non_finite();
+    const std::string parameter = p_.world.broadcast(first_.step->first_non_finite());
     const std::string why = outcome.metrics.weight_sum > 0
                                 ? fmt::format("the gradient of '{}' is not finite", parameter)
                                 : std::string("no sample of its batch weighs anything");
@@ -175,14 +190,12 @@ class Loop {
 
   /// Whether it is the best so far by checkpoint.best.
   bool evaluate_if_new() {
-    if (!p_.eval || (at_.eval && at_.eval->step == at_.step)) return false;
+    if (!first_.eval || (at_.eval && at_.eval->step == at_.step)) return false;
     const double begin = monitor::steady_seconds();
-    device::Store& store = p_.replica.store();
-    const std::span<float> average = p_.optimizer.average();
-    if (!average.empty()) exchange(average, store);
+    if (o_.train.ema_decay > 0) exchange_averages();
     const std::optional<Evaluation> evaluation =
-        evaluate(p_.replica, *p_.eval, p_.world, [this] { return p_.signals.requested(); });
-    if (!average.empty()) exchange(average, store);
+        evaluate(p_.team, p_.world, [this] { return p_.signals.requested(); });
+    if (o_.train.ema_decay > 0) exchange_averages();
     if (!evaluation) {  // it is made when the run goes on
       stop_ = true;
       return false;
@@ -228,9 +241,14 @@ class Loop {
   }
 
   // Evaluation sees the averaged weights where there are any.
-  static void exchange(std::span<float> average, device::Store& store) {
-    std::ranges::swap_ranges(average, store.values());
-    store.refresh_copies();
+  void exchange_averages() {
+    p_.team.run([](Member& m) {
+      if (m.optimizer) {
+        std::ranges::swap_ranges(m.optimizer->average(), m.store().values());
+        m.store().refresh_copies();
+      }
+      m.step->share_parameters();
+    });
   }
 
   void save_if_new() {
@@ -239,7 +257,7 @@ class Loop {
     wait_for_write();
     if (!p_.saver) return;
     checkpoint::Snapshot snapshot = p_.saver->take_storage();
-    save_tensors(p_.replica.store(), p_.optimizer, at_.taken(), snapshot);
+    save_tensors(first_.store(), *first_.optimizer, at_.taken(), snapshot);
     snapshot.state = o_.state;
     save_position(at_, snapshot.state);
     if (at_.eval && at_.eval->step == at_.step && o_.checkpoint.best != "none")
@@ -275,10 +293,13 @@ class Loop {
   const LoopParts& p_;
   const LoopOptions& o_;
   Position at_;
+  Member& first_;
+  monitor::PhaseTimer& timer_;
+  const std::function<void(Member&)> step_ = [this](Member& m) { step(m); };
+  StepOutcome outcome_;
   const int64_t steps_per_epoch_, total_steps_;
   int64_t last_saved_;
   const double began_;
-  monitor::PhaseTimer timer_;
   double lr_ = 0, gradient_norm_ = 0;
   int64_t interval_samples_ = 0, samples_ = 0;
   int skips_in_a_row_ = 0;

@@ -13,8 +13,8 @@
 #include "monitor/metrics_log.h"
 #include "train/evaluate.h"
 #include "train/options.h"
+#include "train/replica_team.h"
 #include "train/schedule.h"
-#include "train/step.h"
 #include "train/stop_signals.h"
 
 namespace lockstep::train {
@@ -37,14 +37,10 @@ void save_position(const Position& position, checkpoint::State& state);
 Position load_position(const checkpoint::State& state);
 
 /// What the loop works with; everything outlives it. `saver`, `console` and `log` are rank 0's, null
-/// elsewhere; `eval` is null without evaluation data.
+/// elsewhere. The members have no `eval` without evaluation data.
 struct LoopParts {
   comm::World& world;
-  Replica& replica;
-  Optimizer& optimizer;
-  Step& step;
-  data::Loader& train;
-  data::Loader* eval;
+  ReplicaTeam& team;
   checkpoint::Saver* saver;
   monitor::Console* console;
   monitor::MetricsLog* log;
@@ -56,6 +52,7 @@ struct LoopOptions {
   double base_lr = 0;
   ScheduleOptions schedule;
   CheckpointOptions checkpoint;
+  int64_t check_every = 0;  ///< steps between agreement checks; 0 is off
   int64_t log_every = 50;
   std::string unit = "img";  ///< what a sample is called
   checkpoint::State state;   ///< what every checkpoint of this run says: job, seed, hashes, ...

@@ -91,12 +91,13 @@ void save_tensors(device::Store& store, Optimizer& optimizer, int64_t taken, che
 }
 
 void load_tensors(const SafetensorsFile& model, const SafetensorsFile& state, device::Store& store,
-                  Optimizer& optimizer) {
+                  Optimizer* optimizer) {
   checkpoint::require_same_model(model, model_specs(store));
-  checkpoint::require_same_model(state, optimizer_specs(store, optimizer));
+  if (optimizer) checkpoint::require_same_model(state, optimizer_specs(store, *optimizer));
   load_model(model, store);
+  if (!optimizer) return;
   std::vector<float> logical;
-  for (const auto& [prefix, flat] : optimizer.state())
+  for (const auto& [prefix, flat] : optimizer->state())
     for (const device::ParameterSlot& p : store.parameters()) {
       logical.resize(p.shape.count());
       checkpoint::to_f32(*state.find(prefix + "." + p.name), logical);

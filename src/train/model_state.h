@@ -23,8 +23,9 @@ std::vector<checkpoint::TensorSpec> optimizer_specs(const device::Store& store, 
 /// Copies the replica's state into the snapshot's tensors.
 void save_tensors(device::Store& store, Optimizer& optimizer, int64_t taken, checkpoint::Snapshot& snapshot);
 /// Checks names and shapes first: throws UserError naming the first difference, and changes nothing then.
+/// `optimizer` is null on a device without one.
 void load_tensors(const checkpoint::SafetensorsFile& model, const checkpoint::SafetensorsFile& state,
-                  device::Store& store, Optimizer& optimizer);
+                  device::Store& store, Optimizer* optimizer);
 /// Anyone's weights to start from, in any floating dtype, with or without counters. Throws UserError listing
 /// every name that is missing, extra or misshapen.
 void load_weights(const checkpoint::SafetensorsFile& file, device::Store& store);

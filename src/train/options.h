@@ -45,6 +45,11 @@ struct BatchOptions {
 
 /// Section `parallel`.
 struct ParallelOptions {
+  int replicas = 1;          ///< devices that a rank drives, one thread each
+  std::vector<int> devices;  ///< which of the rank's devices they are; empty: the first ones
+  std::string dp_sync =
+      "allreduce";  ///< allreduce: every device updates its parameters; root: device 0 does and sends them
+  int64_t check_every = 0;  ///< steps between comparisons of all devices' parameters; 0 is off
   comm::CollectiveOptions collective;
   double bucket_mib = 8;  ///< gradient bytes reduced in one operation, in MiB
 };
@@ -81,7 +86,7 @@ struct DataOptions {
   std::string train;       ///< HDF5 file to train on
   std::string eval;        ///< HDF5 file to evaluate on; empty: no evaluation
   bool drop_last = false;  ///< leave out the last, partial global batch of an epoch
-  int threads = 1;         ///< loader threads of a rank; 0 decodes within the step
+  int threads = 1;         ///< loader threads of a device; 0 decodes within the step
   int prefetch = 4;        ///< micro-batches decoded ahead
 };
 

@@ -8,18 +8,15 @@ namespace lockstep::train {
 
 using monitor::Phase;
 
-Step::Step(Replica& replica, comm::Collective& collective, Optimizer& optimizer, const BatchPlan& plan,
-           uint64_t seed, double clip_norm, double bucket_mib)
+Step::Step(Replica& replica, comm::Collective& collective, Optimizer* optimizer, const StepOptions& options)
     : replica_(replica),
       collective_(collective),
       optimizer_(optimizer),
-      plan_(plan),
-      seed_(seed),
-      clip_norm_(clip_norm),
-      gradient_tree_(replica.device(), replica.store().gradients().size(), plan.accumulation),
-      statistics_tree_(replica.device(), replica.store().statistics().size(), plan.accumulation),
+      o_(options),
+      gradient_tree_(replica.device(), replica.store().gradients().size(), options.plan.accumulation),
+      statistics_tree_(replica.device(), replica.store().statistics().size(), options.plan.accumulation),
       reduced_(replica.store().statistics().size() + 1) {
-  const auto bucket = static_cast<int64_t>(bucket_mib * (1 << 20) / sizeof(float));
+  const auto bucket = static_cast<int64_t>(options.bucket_mib * (1 << 20) / sizeof(float));
   int64_t begin = 0;
   for (const device::ParameterSlot& slot : replica.store().parameters())
     if (slot.range.end - begin >= bucket) bucket_ends_.push_back(begin = slot.range.end);
@@ -29,19 +26,33 @@ Step::Step(Replica& replica, comm::Collective& collective, Optimizer& optimizer,
 }
 
 size_t Step::bytes() const {
-  const auto levels = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(plan_.accumulation - 1)));
+  const auto levels = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(o_.plan.accumulation - 1)));
   return levels * replica_.store().gradients().size_bytes();
 }
 
 void Step::submit_ready(int64_t ready_end) {
   std::span<float> gradients = replica_.store().gradients();
   while (next_bucket_ < bucket_ends_.size() && bucket_ends_[next_bucket_] <= ready_end) {
-    const int64_t begin = next_bucket_ == 0 ? 0 : bucket_ends_[next_bucket_ - 1],
-                  end = bucket_ends_[next_bucket_];
-    gradient_tree_.finish(gradients, begin, end);
-    handles_[next_bucket_] = collective_.all_reduce(gradients.subspan(begin, end - begin));
+    const std::span<float> ready = bucket(gradients, next_bucket_);
+    const size_t begin = ready.data() - gradients.data();
+    gradient_tree_.finish(gradients, begin, begin + ready.size());
+    handles_[next_bucket_] = o_.root ? collective_.reduce(ready, 0) : collective_.all_reduce(ready);
     ++next_bucket_;
   }
+}
+
+std::span<float> Step::bucket(std::span<float> flat, size_t i) const {
+  const int64_t begin = i == 0 ? 0 : bucket_ends_[i - 1];
+  return flat.subspan(begin, bucket_ends_[i] - begin);
+}
+
+void Step::share_parameters() {
+  if (!o_.root) return;
+  device::Store& store = replica_.store();
+  for (size_t i = 0; i < bucket_ends_.size(); ++i)
+    handles_[i] = collective_.broadcast(bucket(store.values(), i), 0);
+  for (size_t i = 0; i < bucket_ends_.size(); ++i) handles_[i].wait();
+  if (collective_.device() != 0) store.refresh_copies();
 }
 
 void Step::run_shard(const nn::Batch& batch, int64_t step, bool last, monitor::PhaseTimer& timer) {
@@ -51,9 +62,9 @@ void Step::run_shard(const nn::Batch& batch, int64_t step, bool last, monitor::P
     timer.enter(Phase::forward);
     program = &replica_.program(device::Mode::train, batch.count);
     program->load(batch);
-    program->forward({seed_, static_cast<uint32_t>(step),
-                      static_cast<float>(1.0 / static_cast<double>(plan_.global)),
-                      static_cast<float>(batch.count) / static_cast<float>(plan_.micro)});
+    program->forward({o_.seed, static_cast<uint32_t>(step),
+                      static_cast<float>(1.0 / static_cast<double>(o_.plan.global)),
+                      static_cast<float>(batch.count) / static_cast<float>(o_.plan.micro)});
   } else {
     std::ranges::fill(store.statistics(), 0.0f);
   }
@@ -85,10 +96,10 @@ StepOutcome Step::run(const std::function<const nn::Batch&()>& next, int64_t ste
   statistics_tree_.begin();
   next_bucket_ = 0;
   reduced_.back() = vote_to_stop ? 1.0f : 0.0f;
-  for (int64_t shard = 0; shard < plan_.accumulation; ++shard) {
+  for (int64_t shard = 0; shard < o_.plan.accumulation; ++shard) {
     timer.enter(Phase::data);
     const nn::Batch& batch = next();
-    run_shard(batch, step, shard + 1 == plan_.accumulation, timer);
+    run_shard(batch, step, shard + 1 == o_.plan.accumulation, timer);
   }
   timer.enter(Phase::exposed_comm);
   for (const comm::Handle& h : handles_) h.wait();
@@ -99,18 +110,33 @@ StepOutcome Step::run(const std::function<const nn::Batch&()>& next, int64_t ste
   StepOutcome outcome;
   outcome.metrics = store.metrics(statistics);
   outcome.stop_votes = static_cast<int>(reduced_.back());
-  const double weight = outcome.metrics.weight_sum;
-  double factor = weight > 0 ? static_cast<double>(plan_.global) / weight : 0;
-  outcome.gradient_norm = std::sqrt(replica_.device().sum_of_squares(store.gradients())) * factor;
-  outcome.taken = weight > 0 && std::isfinite(outcome.gradient_norm);
-  if (outcome.taken) {
-    // As torch.nn.utils.clip_grad_norm_.
-    if (clip_norm_ > 0) factor *= std::min(1.0, clip_norm_ / (outcome.gradient_norm + 1e-6));
-    optimizer_.update(lr, taken, static_cast<float>(factor));
-    store.update_running_statistics(statistics);
+  if (optimizer_) update(lr, taken, outcome);
+  if (o_.root) {
+    timer.enter(Phase::exposed_comm);
+    verdict_ = {outcome.taken ? 1.0f : 0.0f, static_cast<float>(outcome.gradient_norm)};
+    collective_.broadcast(verdict_, 0).wait();
+    if (!optimizer_) {
+      outcome.taken = verdict_[0] != 0;
+      outcome.gradient_norm = verdict_[1];
+    }
+    if (outcome.taken) share_parameters();
+    timer.enter(Phase::optimizer);
   }
+  if (outcome.taken) store.update_running_statistics(statistics);
   timer.enter(Phase::other);
   return outcome;
+}
+
+void Step::update(double lr, int64_t taken, StepOutcome& outcome) {
+  device::Store& store = replica_.store();
+  const double weight = outcome.metrics.weight_sum;
+  double factor = weight > 0 ? static_cast<double>(o_.plan.global) / weight : 0;
+  outcome.gradient_norm = std::sqrt(replica_.device().sum_of_squares(store.gradients())) * factor;
+  outcome.taken = weight > 0 && std::isfinite(outcome.gradient_norm);
+  if (!outcome.taken) return;
+  // As torch.nn.utils.clip_grad_norm_.
+  if (o_.clip_norm > 0) factor *= std::min(1.0, o_.clip_norm / (outcome.gradient_norm + 1e-6));
+  optimizer_->update(lr, taken, static_cast<float>(factor));
 }
 
 std::string Step::first_non_finite() const {

@@ -1,7 +1,9 @@
 // One optimizer step: a device's shards forward and backward, their sum over all devices, the update.
 #pragma once
 
+#include <array>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,11 +24,18 @@ struct StepOutcome {
   int stop_votes = 0;  ///< devices that asked to stop at this boundary
 };
 
+struct StepOptions {
+  BatchPlan plan;
+  uint64_t seed = 1;      ///< keys dropout
+  double clip_norm = 0;   ///< largest global L2 norm of the gradient; 0 is off
+  double bucket_mib = 8;  ///< gradient bytes reduced in one operation, in MiB
+  bool root = false;      ///< device 0 alone has an optimizer: it updates, and sends the parameters to all
+};
+
 class Step {
  public:
-  /// All arguments outlive the step. `seed` keys dropout.
-  Step(Replica& replica, comm::Collective& collective, Optimizer& optimizer, const BatchPlan& plan,
-       uint64_t seed, double clip_norm, double bucket_mib);
+  /// Replica, collective and optimizer outlive the step. `optimizer` is null on a device without one.
+  Step(Replica& replica, comm::Collective& collective, Optimizer* optimizer, const StepOptions& options);
 
   /// `next` gives this device's shards of one global batch in order (empty ones too). Gradients are of the
   /// sum of losses over the nominal global batch, then scaled to the mean over the samples that were there.
@@ -34,7 +43,11 @@ class Step {
   StepOutcome run(const std::function<const nn::Batch&()>& next, int64_t step, int64_t taken, double lr,
                   bool vote_to_stop, monitor::PhaseTimer& timer);
 
-  /// The first parameter, in backward's order, whose reduced gradient is not finite; "" when all are.
+  /// With options.root: device 0's parameters to all, for all devices together. Else nothing: they are equal.
+  void share_parameters();
+
+  /// The first parameter, in backward's order, whose reduced gradient is not finite; "" when all are. On a
+  /// device that holds the reduced gradients.
   std::string first_non_finite() const;
 
   size_t bytes() const;  ///< of partial sums
@@ -42,18 +55,19 @@ class Step {
  private:
   void run_shard(const nn::Batch& batch, int64_t step, bool last, monitor::PhaseTimer& timer);
   void submit_ready(int64_t ready_end);
+  void update(double lr, int64_t taken, StepOutcome& outcome);
+  std::span<float> bucket(std::span<float> flat, size_t i) const;
 
   Replica& replica_;
   comm::Collective& collective_;
-  Optimizer& optimizer_;
-  const BatchPlan plan_;
-  const uint64_t seed_;
-  const double clip_norm_;
+  Optimizer* const optimizer_;
+  const StepOptions o_;
   ShardTree gradient_tree_, statistics_tree_;
   std::vector<int64_t> bucket_ends_;
   size_t next_bucket_ = 0;
   std::vector<comm::Handle> handles_;
-  std::vector<float> reduced_;  ///< statistics, then the votes
+  std::vector<float> reduced_;      ///< statistics, then the votes
+  std::array<float, 2> verdict_{};  ///< of device 0, with root: step taken, gradient norm
 };
 
 }  // namespace lockstep::train

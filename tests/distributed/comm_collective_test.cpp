@@ -138,6 +138,22 @@ TEST_P(EveryPath, ReduceScatterThenAllGatherIsAllReduce) {
   }
 }
 
+TEST_P(EveryPath, ReduceGivesTheRootWhatAllReduceGives) {
+  for (int root = 0; root < world().size(); ++root)
+    for (size_t count : kSizes) {
+      auto x = values_of<float>(world().rank(), count, count);
+      auto y = x;
+      collective_->all_reduce(std::span<float>(x)).wait();
+      collective_->reduce(std::span<float>(y), root).wait();
+      if (world().rank() != root) continue;
+      if (exact())
+        EXPECT_TRUE(same_bits(x, y)) << count;
+      else
+        for (size_t i = 0; i < count; ++i)
+          ASSERT_NEAR(x[i], y[i], 100) << count << " at " << i;  // values to 1e7
+    }
+}
+
 TEST_P(EveryPath, BroadcastGivesTheRootsValues) {
   for (int root = 0; root < world().size(); ++root)
     for (size_t count : kSizes) {

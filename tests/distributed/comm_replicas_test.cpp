@@ -114,6 +114,9 @@ TEST_P(Replicas, ScatterGatherBroadcastAndBarrierCoverEveryDevice) {
         auto y = values_of<float>(c.device(), count, 7);
         c.broadcast(std::span<float>(y), root).wait();
         EXPECT_TRUE(same_bits(y, values_of<float>(root, count, 7))) << count << " from " << root;
+        auto z = values_of<float>(c.device(), count, count);
+        c.reduce(std::span<float>(z), root).wait();
+        if (exact_ && c.device() == root) EXPECT_TRUE(same_bits(z, expected)) << count << " to " << root;
       }
       c.barrier().wait();
     });

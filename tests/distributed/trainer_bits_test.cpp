@@ -1,4 +1,4 @@
-// The bits of a result do not depend on the number of ranks.
+// The bits of a result do not depend on the number of ranks, nor on the replicas in each.
 #include <cmath>
 
 #include "trainer_driver.h"
@@ -16,11 +16,18 @@ const std::string kSteps =
 const std::string kRandom = " --model.dropout 0.3 --data.flip true --data.pad 2";
 
 struct World {
-  int ranks;
+  int ranks, replicas;
   std::string arguments;  // that must not matter
+  std::string name() const { return std::to_string(ranks) + "x" + std::to_string(replicas); }
 };
-const std::vector<World> kWorlds = {
-    {1, ""}, {2, " --data.threads 3"}, {4, " --parallel.bucket_mib 0.0625"}, {8, " --data.threads 0"}};
+const std::vector<World> kWorlds = {{1, 1, ""},
+                                    {2, 1, " --data.threads 3"},
+                                    {4, 1, " --parallel.bucket_mib 0.0625"},
+                                    {8, 1, " --data.threads 0"},
+                                    {1, 4, " --parallel.check_every 3"},
+                                    {1, 8, " --dp-sync root --parallel.bucket_mib 0.0625"},
+                                    {2, 2, " --parallel.check_every 7"},
+                                    {2, 4, " --dp-sync root --data.threads 2"}};
 
 struct Job {
   std::string name, arguments;
@@ -51,31 +58,31 @@ std::vector<std::string> results(const fs::path& run) {
   return lines;
 }
 
-TEST_P(Bits, OneRankWithEightShardsIsTwoWithFourIsFourWithTwoIsEightWithOne) {
+TEST_P(Bits, AreTheSameInEveryLayout) {
   for (const World& w : kWorlds) {
-    const std::string run = std::to_string(w.ranks);
-    trained(w.ranks, "--run.dir " + run + kSteps + kRandom + GetParam().arguments + w.arguments);
+    const std::string run = w.name();
+    trained(w.ranks, "--run.dir " + run + " --replicas " + std::to_string(w.replicas) + kSteps + kRandom +
+                         GetParam().arguments + w.arguments);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
       const std::string mine = bytes_of(checkpoint_of(folder_ / run, 20) / file);
       EXPECT_GT(mine.size(), 1000u);
-      EXPECT_TRUE(mine == bytes_of(checkpoint_of(folder_ / "1", 20) / file))
-          << file << " of " << run << " ranks";
+      EXPECT_TRUE(mine == bytes_of(checkpoint_of(folder_ / "1x1", 20) / file)) << file << " of " << run;
     }
     for (const char* value : {"/params_hash", "/train_loss", "/samples", "/epochs", "/eval/top1",
                               "/eval/top5", "/eval/loss", "/eval/count", "/skipped_steps"})
       EXPECT_EQ(json_at(folder_ / run / "summary.json", value),
-                json_at(folder_ / "1" / "summary.json", value))
-          << value << " of " << run << " ranks";
-    EXPECT_EQ(json_at(folder_ / run / "summary.json", "/world/ranks"), run);
-    EXPECT_EQ(results(folder_ / run), results(folder_ / "1")) << run << " ranks";
+                json_at(folder_ / "1x1" / "summary.json", value))
+          << value << " of " << run;
+    EXPECT_EQ(json_at(folder_ / run / "summary.json", "/world/ranks"), std::to_string(w.ranks));
+    EXPECT_EQ(results(folder_ / run), results(folder_ / "1x1")) << run;
   }
-  EXPECT_EQ(json_at(folder_ / "1" / "summary.json", "/samples"), std::to_string(2 * 203 + 6 * 32));
-  EXPECT_EQ(logged_steps(folder_ / "1", "train").size(), 20u);
+  EXPECT_EQ(json_at(folder_ / "1x1" / "summary.json", "/samples"), std::to_string(2 * 203 + 6 * 32));
+  EXPECT_EQ(logged_steps(folder_ / "1x1", "train").size(), 20u);
 
   // What should change the bits does.
   trained(1, "--run.dir seed" + kSteps + kRandom + GetParam().arguments + " --train.seed 2");
   EXPECT_NE(json_at(folder_ / "seed" / "summary.json", "/params_hash"),
-            json_at(folder_ / "1" / "summary.json", "/params_hash"));
+            json_at(folder_ / "1x1" / "summary.json", "/params_hash"));
 }
 
 // The table of `trainer evaluate`, without the time it took.

@@ -68,6 +68,20 @@ TEST_F(Resume, OnAnotherWorldFromTheMiddleOfAnEpoch) {
   }
 }
 
+TEST_F(Resume, AcrossLayouts) {
+  const std::string job = kJob + " --optim.name adamw" + " --checkpoint.keep 9";
+  trained(1, "--run.dir whole" + job + steps(20));
+  const struct {
+    int ranks;
+    std::string layout;
+    int64_t until;
+  } parts[] = {{1, " --replicas 4", 5}, {2, "", 9}, {2, " --replicas 2 --dp-sync root", 16}, {1, "", 20}};
+  for (const auto& part : parts)
+    trained(part.ranks, "--resume auto --run.dir parts" + job + part.layout + steps(part.until));
+  expect_same_end("parts", "whole", 20);
+  expect_each_step_once("parts", 20);
+}
+
 TEST_F(Resume, ThreeTimesWithinOneEpochOnFourWorlds) {
   trained(1, "--run.dir whole" + kJob + steps(20));
   trained(1, "--run.dir parts" + kJob + steps(2));

@@ -1,11 +1,16 @@
 #include "device/cpu/cpu_device.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <omp.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
+#include "core/error.h"
 #include "device/cpu/program.h"
 #include "device/cpu/simd.h"
 #include "nn/fusion.h"
@@ -70,7 +75,8 @@ void by_piece(size_t count, const F& f) {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads)
-      : threads_(threads > 0 ? threads : cores_in_affinity_mask()), engine_(dnnl::engine::kind::cpu, 0) {
+      : threads_(threads > 0 ? threads : static_cast<int>(cores_in_affinity_mask().size())),
+        engine_(dnnl::engine::kind::cpu, 0) {
     omp_set_dynamic(0);
     omp_set_num_threads(threads_);
   }
@@ -140,11 +146,27 @@ std::string library_version() {
   return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
 }
 
-int cores_in_affinity_mask() {
+std::vector<int> cores_in_affinity_mask() {
   cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int c = 0; c < CPU_SETSIZE; ++c)
+      if (CPU_ISSET(c, &set)) cores.push_back(c);
+  if (cores.empty()) cores.push_back(0);
+  return cores;
 }
 
-std::unique_ptr<Device> make_cpu_device(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> make_cpu_device(int threads, std::span<const int> cores) {
+  if (!cores.empty()) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int c : cores) CPU_SET(c, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+      throw UserError(fmt::format("a replica cannot be bound to cores '{}'", fmt::join(cores, ",")),
+                      std::strerror(errno), "check which cores the launcher leaves to this rank");
+  }
+  return std::make_unique<CpuDevice>(threads);
+}
 
 }  // namespace lockstep::device

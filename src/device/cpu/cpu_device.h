@@ -1,19 +1,22 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "device/device.h"
 
 namespace lockstep::device {
 
 /// The CPU through oneDNN, with `threads` OpenMP threads for the calling thread (0: one for each core of its
-/// affinity mask).
-std::unique_ptr<Device> make_cpu_device(int threads);
+/// affinity mask). The calling thread, and those that it will start, may then run on `cores` only; empty: as
+/// before. Throws UserError where the system refuses.
+std::unique_ptr<Device> make_cpu_device(int threads, std::span<const int> cores = {});
 
 /// "2.6.3", of oneDNN as it runs.
 std::string library_version();
 
-/// Cores that this thread may run on.
-int cores_in_affinity_mask();
+/// Cores that this thread may run on, ascending.
+std::vector<int> cores_in_affinity_mask();
 
 }  // namespace lockstep::device

@@ -102,7 +102,7 @@ TEST_F(JobTest, StepsAloneAreTheLimit) {
 std::string another_value(Option& option) {
   const std::string before = option.get();
   for (const char* candidate : {"0.5", "0.75", "2", "3", "true", "false", "fast", "adamw", "step", "steps",
-                                "top1", "resnet18", "never", "cpu", "USR2", "1", "some text"})
+                                "top1", "resnet18", "never", "root", "cpu", "USR2", "1", "some text"})
     if (option.set(candidate).empty() && option.get() != before) return option.get();
   return before;
 }
@@ -118,6 +118,8 @@ TEST_F(JobTest, ResolvedTextReadsBackToTheSameJob) {
   job.model.weights = file("w.safetensors");
   job.checkpoint.resume = "auto";
   job.run.dir = "runs/one";
+  job.parallel.devices = {3, 1};
+  job.parallel.replicas = 2;
   job.optim.lr = 0.1 + 0.2;
   job.schedule.milestones = {1.5, 1e6};
   job.schedule.min_lr = 1e-300;
@@ -141,9 +143,9 @@ TEST_F(JobTest, DefaultsReadBackToo) {
 }
 
 TEST_F(JobTest, HashFollowsWhatChangesTheResultAlone) {
-  const std::vector<std::string> local = {"data.train",       "data.eval",   "data.threads",  "data.prefetch",
-                                          "parallel.timeout", "run.dir",     "run.signals",   "log.every",
-                                          "log.color",        "device.name", "device.threads"};
+  const std::vector<std::string> local = {
+      "data.train",  "data.eval", "data.threads", "data.prefetch", "parallel.timeout", "run.dir",
+      "run.signals", "log.every", "log.color",    "device.name",   "device.threads",   "parallel.devices"};
   const uint64_t base = job_hash(Job());
   Job job;
   for (Option& option : options(job)) {

@@ -52,7 +52,7 @@ TEST(ModelState, ComesBackBitForBit) {
   save_tensors(*a.store, *a.optimizer, 1, snapshot);
   EXPECT_NE(a.hash(), b.hash());
   load_tensors(files.write("m", snapshot.model), files.write("o", snapshot.optimizer), *b.store,
-               *b.optimizer);
+               b.optimizer.get());
   EXPECT_EQ(a.hash(), b.hash());
   a.step(), b.step();  // momentum and average came along
   EXPECT_EQ(a.hash(), b.hash());
@@ -66,7 +66,7 @@ TEST(ModelState, OfAnotherModelIsRefusedAndChangesNothing) {
   save_tensors(*b.store, *b.optimizer, 0, snapshot);
   const std::string before = a.hash();
   EXPECT_THROW(load_tensors(files.write("m", snapshot.model), files.write("o", snapshot.optimizer), *a.store,
-                            *a.optimizer),
+                            a.optimizer.get()),
                UserError);
   EXPECT_EQ(a.hash(), before);
 }
