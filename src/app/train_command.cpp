@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <new>
 
-#include "app/batch.h"
 #include "app/commands.h"
 #include "app/options.h"
-#include "app/session.h"
+#include "app/training.h"
 #include "checkpoint/load.h"
 #include "comm/collective.h"
 #include "core/error.h"
@@ -27,8 +25,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kUseLess = "lower batch.micro, start fewer ranks a host, or choose a smaller model";
-
 // The run as one rank sees it. Members in the order in which they are made.
 class TrainCommand {
  public:
@@ -41,9 +37,7 @@ class TrainCommand {
     plan_batches();
     data_ = open_data(world_, in_, true);
     placement_ = place(world_, job_);
-    team_ = make_team(world_, job_, placement_);
-    within_memory([&] { build(); });
-    within_memory([&] { connect(); });
+    team_ = make_training(world_, job_, data_, plan_, placement_);
     require_memory();
     resolve();
     world_.together([&] { start_state(); });
@@ -57,30 +51,12 @@ class TrainCommand {
   bool root() const { return world_.rank() == 0; }
   int devices() const { return world_.size() * job_.parallel.replicas; }
   device::Store& store() const { return team_->first().store(); }
-  // Where device 0 alone updates, the others keep no optimizer.
-  bool has_optimizer(const train::Member& m) const {
-    return job_.parallel.dp_sync == "allreduce" || m.device_index == 0;
-  }
-
-  void within_memory(const std::function<void()>& piece) {
-    world_.together([&] {
-      try {
-        piece();
-      } catch (const std::bad_alloc&) {
-        throw UserError(
-            "the run does not fit into memory",
-            fmt::format("the system gives no more for model '{}' with micro-batches of '{}' samples",
-                        job_.model.name, plan_.micro),
-            kUseLess);
-      }
-    });
-  }
 
   // The system promises more memory than it has, and ends a process that comes for it.
   void require_memory() {
     uint64_t planned = 0;
     for (int i = 0; i < team_->size(); ++i)
-      for (const auto& [purpose, bytes] : memory((*team_)[i])) planned += bytes;
+      for (const auto& [purpose, bytes] : memory_of((*team_)[i])) planned += bytes;
     uint64_t missing = 0;  // of all ranks here
     const std::vector<uint64_t> all =
         world_.all_gather_values(planned - std::min(planned, monitor::host_bytes()));
@@ -99,8 +75,7 @@ class TrainCommand {
   void plan_batches() {
     world_.together([&] {
       if (!resumed_from_.empty()) adopt_batch();
-      plan_ = resolve_batch(job_.batch, devices());
-      if (job_.parallel.collective.reduction == comm::Reduction::exact) check_exact(plan_, devices());
+      plan_ = plan_batch(job_, devices());
     });
   }
 
@@ -112,67 +87,6 @@ class TrainCommand {
     b.micro = s.micro_batch;
     b.global = s.shards * s.micro_batch;
     for (const char* key : {"batch.micro", "batch.global"}) in_.origin[key] = "checkpoint";
-  }
-
-  void build() {
-    const data::ClassificationSet& set = *data_.train;
-    if (plan_.micro > set.num_samples())
-      throw UserError(fmt::format("batch.micro '{}' is larger than the data", plan_.micro),
-                      fmt::format("'{}' has '{}' samples", set.path(), set.num_samples()),
-                      fmt::format("use a batch.micro of at most '{}'", set.num_samples()));
-    model_ = model_for(job_, set, set.num_classes(), true);
-    if (data_.eval) {
-      const models::ModelOptions eval = model_for(job_, *data_.eval, set.num_classes(), false);
-      if (eval.height != model_.height || eval.width != model_.width)
-        throw UserError("training and evaluation see images of different sizes",
-                        fmt::format("training '{} x {}', evaluation '{} x {}'", model_.height, model_.width,
-                                    eval.height, eval.width),
-                        "set data.size, and data.resize for the evaluation's resize before its centre crop");
-    }
-    const data::Order order = data::make_order(set, plan_.global, job_.train.seed, true, job_.data.drop_last);
-    train::check(job_.schedule, job_.optim.lr, train::total_steps(job_.train, order.batches_per_epoch()),
-                 order.batches_per_epoch());
-    team_->run([&](train::Member& m) { build(m, order); });
-  }
-
-  void build(train::Member& m, const data::Order& order) {
-    make_replica(m, job_, model_, plan_.micro);
-    m.train =
-        std::make_unique<data::Loader>(*data_.train, order, job_.transforms,
-                                       data::LoaderOptions{.micro_batch = plan_.micro,
-                                                           .shards_per_step = plan_.shards,
-                                                           .first_shard = m.device_index * plan_.accumulation,
-                                                           .num_shards = plan_.accumulation,
-                                                           .threads = job_.data.threads,
-                                                           .prefetch = job_.data.prefetch,
-                                                           .train = true});
-    if (order.num_samples >= plan_.micro) m.replica->program(device::Mode::train, plan_.micro);
-    const int64_t tail = order.num_samples % plan_.micro;
-    if (tail > 0 && !job_.data.drop_last) m.replica->program(device::Mode::train, tail);
-    if (data_.eval) make_evaluation(m, devices(), job_, *data_.eval, plan_.micro);
-    if (has_optimizer(m))
-      m.optimizer =
-          std::make_unique<train::Optimizer>(*m.device, m.store(), job_.optim, job_.train.ema_decay);
-  }
-
-  void connect() {
-    auto collectives = comm::make_collectives(world_, team_->size(), job_.parallel.collective);
-    for (int i = 0; i < team_->size(); ++i) (*team_)[i].collective = std::move(collectives[i]);
-    team_->run([&](train::Member& m) {
-      const train::StepOptions options{plan_, job_.train.seed, job_.optim.clip_norm, job_.parallel.bucket_mib,
-                                       job_.parallel.dp_sync == "root"};
-      m.step = std::make_unique<train::Step>(*m.replica, *m.collective, m.optimizer.get(), options);
-    });
-  }
-
-  static std::vector<std::pair<std::string, uint64_t>> memory(const train::Member& m) {
-    return {{"parameters", m.store().values().size_bytes()},
-            {"gradients", m.store().gradients().size_bytes()},
-            {"optimizer", m.optimizer ? m.optimizer->bytes() : 0},
-            {"accumulation", m.step->bytes()},
-            {"copies of weights", m.store().copy_bytes()},
-            {"activations", m.replica->memory().arena},
-            {"loader", m.train->memory().size()}};
   }
 
   // What was left to the trainer to choose, so that whoever reads the job later need not guess.
@@ -206,13 +120,7 @@ class TrainCommand {
 
   void start_state() {
     if (resumed_from_.empty()) {
-      team_->run([&](train::Member& m) {
-        m.store().initialize(job_.train.seed);
-        if (!job_.model.weights.empty())
-          train::load_weights(checkpoint::SafetensorsFile(job_.model.weights), m.store());
-        m.store().refresh_copies();
-        if (m.optimizer) m.optimizer->reset_average();
-      });
+      start_parameters(*team_, job_);
       return;
     }
     const checkpoint::Checkpoint c = checkpoint::load_checkpoint(resumed_from_, checkpoint::Verify::sizes);
@@ -321,7 +229,7 @@ class TrainCommand {
     h.world = placement_.rows;
     for (monitor::WorldRow& row : h.world) row.device = descriptions_[row.rank];
     const train::Member& first = team_->first();
-    h.model = model_.name;
+    h.model = job_.model.name;
     h.parameters = first.replica->graph().parameter_count();
     h.parameter_bytes = h.parameters * static_cast<int64_t>(sizeof(float));
     h.micro_batch = plan_.micro;
@@ -332,7 +240,7 @@ class TrainCommand {
     h.steps_per_epoch = first.train->order().batches_per_epoch();
     h.steps = train::total_steps(job_.train, h.steps_per_epoch);
     h.minutes = job_.train.minutes;
-    h.memory = memory(first);
+    h.memory = memory_of(first);
     return h;
   }
 
@@ -445,7 +353,6 @@ class TrainCommand {
   train::BatchPlan plan_;
   DataSets data_;
   Placement placement_;
-  models::ModelOptions model_;
   std::unique_ptr<train::ReplicaTeam> team_;
   std::vector<std::string> descriptions_;  // of each rank's devices
   std::string resumed_from_;
