@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 
 #include "comm/nonblocking.h"
 #include "comm/world.h"
@@ -19,7 +20,9 @@ MpiFast::MpiFast(World& world, const CollectiveOptions& options)
       roll_call_(world),
       patience_(options.timeout, [this](int peer, double waited) { roll_call_.verdict(peer, waited); }),
       counts_(size_),
-      starts_(size_) {
+      starts_(size_),
+      compressed_(options.compress == Dtype::f32 ? nullptr
+                                                 : std::make_unique<CompressedAllReduce>(comm_, patience_)) {
   patience_.on_tick([this] { roll_call_.answer(); });
 }
 
@@ -53,6 +56,11 @@ void MpiFast::run(const Operation& operation, uint64_t number) {
 static MPI_Datatype mpi_type(Dtype dtype) { return dtype == Dtype::f64 ? MPI_DOUBLE : MPI_FLOAT; }
 
 void MpiFast::all_reduce(const Operation& operation) {
+  if (operation.compressed()) {
+    if (!compressed_)
+      throw std::logic_error("all_reduce in half precision without CollectiveOptions::compress");
+    return compressed_->run(operation);
+  }
   // The library's temporary is as large as its message: small pieces keep it in the cache and in the heap
   // (docs/communication.md).
   constexpr size_t kPiece = size_t{1} << 20;  // elements
