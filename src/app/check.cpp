@@ -129,6 +129,19 @@ void Check::schedule() {
 
 void Check::parallel() {
   auto& p = in_.job.parallel;
+  if (in_.job.amp.mode != nn::Precision::fp16)
+    for (const char* key :
+         {"amp.init_scale", "amp.growth_factor", "amp.backoff_factor", "amp.growth_interval"})
+      warn_unused(key, said("amp.mode"));
+  if (p.collective.compress != Dtype::f32) {
+    if (p.collective.reduction == comm::Reduction::exact)
+      refuse(said("parallel.compress") + " and " + said("parallel.reduction") +
+             " contradict each other: what a rank sends is rounded, so the result depends on the layout; use "
+             "--reduction fast, or no compression");
+    if (p.dp_sync == "root")
+      refuse(said("parallel.compress") + " needs parallel.dp_sync 'allreduce', not " +
+             said("parallel.dp_sync"));
+  }
   std::vector<int> sorted = p.devices;
   std::ranges::sort(sorted);
   if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())

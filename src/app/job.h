@@ -30,6 +30,7 @@ struct Job {
   train::BatchOptions batch;
   train::OptimOptions optim;
   train::ScheduleOptions schedule;
+  train::AmpOptions amp;
   train::ParallelOptions parallel;
   train::CheckpointOptions checkpoint;
   train::RunOptions run;

@@ -139,6 +139,9 @@ Table parallel(train::ParallelOptions& p) {
            "allreduce: every device updates its parameters; root: device 0 does and sends them"),
       number("parallel.check_every", "steps", p.check_every, from_to(0, kMostSteps),
              "between comparisons of the parameters of all devices; 0: never"),
+      choice("parallel.compress", p.collective.compress,
+             {{"off", Dtype::f32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::f16}},
+             "half precision for gradients between ranks; with reduction fast"),
       choice(
           "parallel.reduction", p.collective.reduction,
           {{"exact", comm::Reduction::exact}, {"fast", comm::Reduction::fast}},
@@ -147,6 +150,20 @@ Table parallel(train::ParallelOptions& p) {
                    "without progress before the run is ended")),
       number("parallel.bucket_mib", "MiB", p.bucket_mib, from_to(0.0625, 1024),
              "gradients reduced in one operation, while the rest of backward runs")};
+}
+
+Table amp(train::AmpOptions& a) {
+  return {choice("amp.mode", a.mode,
+                 {{"off", nn::Precision::fp32}, {"bf16", nn::Precision::bf16}, {"fp16", nn::Precision::fp16}},
+                 "half precision for convolutions, matrix products and what lies between them"),
+          number("amp.init_scale", "X", a.scaler.init_scale, from_to(1, 0x1p40), "fp16: first loss scale"),
+          number("amp.growth_factor", "X", a.scaler.growth_factor, more_than(1),
+                 "fp16: of the scale after amp.growth_interval good steps in a row"),
+          number("amp.backoff_factor", "X", a.scaler.backoff_factor,
+                 {.low = 0, .high = 1, .below_high = true, .above_low = true},
+                 "fp16: of the scale after a step whose gradients were not finite"),
+          number("amp.growth_interval", "steps", a.scaler.growth_interval, from_to(1, kMostSteps),
+                 "fp16: good steps in a row before the scale grows")};
 }
 
 Table checkpoint(train::CheckpointOptions& c) {
@@ -193,6 +210,7 @@ std::vector<Option> options(Job& job) {
   append(all, batch(job.batch));
   append(all, optim(job.optim));
   append(all, schedule(job.schedule));
+  append(all, amp(job.amp));
   append(all, parallel(job.parallel));
   append(all, checkpoint(job.checkpoint));
   append(all, run(job.run));
@@ -217,13 +235,13 @@ bool Command::reads(const Option& option) const {
 std::vector<Command> commands() {
   return {{"train",
            "train a model: the default command",
-           {"model", "data", "train", "batch", "optim", "schedule", "parallel", "checkpoint", "run", "log",
-            "device"}},
+           {"model", "data", "train", "batch", "optim", "schedule", "amp", "parallel", "checkpoint", "run",
+            "log", "device"}},
           {"evaluate",
            "measure a checkpoint on data.eval, every sample exactly once",
            {"model", "data.eval", "data.threads", "data.prefetch", "data.size", "data.resize", "data.mean",
-            "data.std", "train.label_smoothing", "batch.micro", "parallel.replicas", "parallel.devices",
-            "parallel.timeout", "checkpoint.resume", "run.dir", "log.color", "device"}}};
+            "data.std", "train.label_smoothing", "amp.mode", "batch.micro", "parallel.replicas",
+            "parallel.devices", "parallel.timeout", "checkpoint.resume", "run.dir", "log.color", "device"}}};
 }
 
 }  // namespace lockstep::app

@@ -92,8 +92,13 @@ class Builder {
     auto collectives = comm::make_collectives(world_, team_->size(), job_.parallel.collective);
     for (int i = 0; i < team_->size(); ++i) (*team_)[i].collective = std::move(collectives[i]);
     team_->run([&](train::Member& m) {
-      const train::StepOptions options{plan_, job_.train.seed, job_.optim.clip_norm, job_.parallel.bucket_mib,
-                                       job_.parallel.dp_sync == "root"};
+      train::StepOptions options{.plan = plan_,
+                                 .seed = job_.train.seed,
+                                 .clip_norm = job_.optim.clip_norm,
+                                 .bucket_mib = job_.parallel.bucket_mib,
+                                 .wire = job_.parallel.collective.compress,
+                                 .root = job_.parallel.dp_sync == "root"};
+      if (job_.amp.mode == nn::Precision::fp16) options.scaler = job_.amp.scaler;
       m.step = std::make_unique<train::Step>(*m.replica, *m.collective, m.optimizer.get(), options);
     });
   }

@@ -23,6 +23,9 @@ struct CollectiveOptions {
   double timeout = 300;  ///< seconds without progress after which an operation fails
   /// Between ranks of one host; off in tests and benchmarks of the messages alone.
   bool shared_memory = true;
+  /// bf16 or f16: all_reduce may be asked to cross between ranks in half precision. f32: never. Not with
+  /// `exact`.
+  Dtype compress = Dtype::f32;
   /// For tests: so many ranks share memory at most, as if the others were on another host.
   int max_neighbours = 1 << 30;
 };
@@ -52,10 +55,12 @@ struct Operation {
   enum class Kind : uint8_t { all_reduce, reduce, reduce_scatter, all_gather, broadcast, barrier };
   Kind kind = Kind::barrier;
   Dtype dtype = Dtype::f32;
+  Dtype wire = dtype;  ///< what crosses between ranks
   int root = 0;
   void* data = nullptr;
   size_t count = 0;  ///< elements of data
   size_t bytes() const { return count * size_of(dtype); }
+  bool compressed() const { return wire != dtype; }
 };
 const char* name_of(Operation::Kind kind);
 
@@ -72,7 +77,14 @@ class Collective {
   virtual int num_devices() const = 0;
 
   /// Sums over devices; each device ends with the same bits. Any count, 0 included. NaN and Inf propagate.
-  Handle all_reduce(std::span<float> x) { return submit(Operation::Kind::all_reduce, x); }
+  ///
+  /// `wire` bf16 or f16 halves what crosses between ranks, for gradients that bear it; it takes
+  /// CollectiveOptions::compress. Each rank's contribution (the fp32 sum of its devices) is rounded once, to
+  /// nearest even; the ranks' contributions are summed in fp32, in tree order over ranks; the sum is rounded
+  /// once. In f16 what lies beyond 65504 becomes Inf on all devices. One rank rounds nothing.
+  Handle all_reduce(std::span<float> x, Dtype wire = Dtype::f32) {
+    return submit(Operation::Kind::all_reduce, x, 0, wire);
+  }
   Handle all_reduce(std::span<double> x) { return submit(Operation::Kind::all_reduce, x); }
   /// As all_reduce, but only device `root` ends with the sum; elsewhere the buffer is undefined afterwards.
   Handle reduce(std::span<float> x, int root) { return submit(Operation::Kind::reduce, x, root); }
@@ -100,9 +112,10 @@ class Collective {
 
  private:
   template <class T>
-  Handle submit(Operation::Kind kind, std::span<T> x, int root = 0) {
-    constexpr Dtype dtype = sizeof(T) == 4 ? Dtype::f32 : Dtype::f64;
-    return {this, submit(Operation{kind, dtype, root, x.data(), x.size()})};
+  static constexpr Dtype dtype_of = sizeof(T) == 4 ? Dtype::f32 : Dtype::f64;
+  template <class T>
+  Handle submit(Operation::Kind kind, std::span<T> x, int root = 0, Dtype wire = dtype_of<T>) {
+    return {this, submit(Operation{kind, dtype_of<T>, wire, root, x.data(), x.size()})};
   }
 };
 
@@ -114,7 +127,7 @@ inline bool Handle::done() const { return !collective_ || collective_->done(tick
 /// For all ranks together: the collectives of this rank's devices, `replicas` of them on every rank, each for
 /// a thread of its own. Device rank * replicas + i is the i-th. The World must outlive them; they go
 /// together. Throws UserError on every rank when `exact` is asked of a number of devices that is no power of
-/// two.
+/// two, or together with `compress`.
 std::vector<std::unique_ptr<Collective>> make_collectives(World& world, int replicas,
                                                           const CollectiveOptions& options = {});
 /// The same for one device a rank.

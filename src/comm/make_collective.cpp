@@ -24,6 +24,15 @@ void require_power_of_two(unsigned devices) {
       fmt::format("use '{}' or '{}' devices, or --reduction fast", below, 2 * below));
 }
 
+// On one rank too, where nothing would be rounded: a job that runs alone must run on many.
+void refuse_compression(Dtype compress) {
+  if (compress == Dtype::f32) return;
+  throw UserError(fmt::format("exact reduction is impossible with gradients compressed to '{}'",
+                              compress == Dtype::f16 ? "fp16" : "bf16"),
+                  "each rank rounds what it sends, so the bits would depend on how devices are laid out",
+                  "use --reduction fast, or --parallel.compress off");
+}
+
 std::unique_ptr<Algorithm> between_ranks(World& world, const CollectiveOptions& options) {
   if (world.size() == 1) return nullptr;
   if (options.reduction == Reduction::exact) return std::make_unique<MpiExact>(world, options);
@@ -35,7 +44,10 @@ std::unique_ptr<Algorithm> between_ranks(World& world, const CollectiveOptions& 
 std::vector<std::unique_ptr<Collective>> make_collectives(World& world, int replicas,
                                                           const CollectiveOptions& options) {
   const int devices = world.size() * replicas;
-  if (options.reduction == Reduction::exact) require_power_of_two(static_cast<unsigned>(devices));
+  if (options.reduction == Reduction::exact) {
+    require_power_of_two(static_cast<unsigned>(devices));
+    refuse_compression(options.compress);
+  }
   std::vector<std::unique_ptr<Collective>> collectives;
   std::unique_ptr<Algorithm> ranks = between_ranks(world, options);
   if (devices == 1) {

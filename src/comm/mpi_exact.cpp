@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <stdexcept>
 
 #include "comm/nonblocking.h"
 #include "comm/shared_memory.h"
@@ -51,6 +52,7 @@ Slice tree_segment(size_t count, int rank, int distance) {
 }
 
 void MpiExact::run(const Operation& operation, uint64_t number) {
+  if (operation.compressed()) throw std::logic_error("all_reduce in half precision, which exact refuses");
   roll_call_.enter(operation, number);
   using Kind = Operation::Kind;
   switch (operation.kind) {

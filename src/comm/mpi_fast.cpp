@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 
 #include "comm/nonblocking.h"
 #include "comm/world.h"
@@ -19,7 +20,9 @@ MpiFast::MpiFast(World& world, const CollectiveOptions& options)
       roll_call_(world),
       patience_(options.timeout, [this](int peer, double waited) { roll_call_.verdict(peer, waited); }),
       counts_(size_),
-      starts_(size_) {
+      starts_(size_),
+      compressed_(options.compress == Dtype::f32 ? nullptr
+                                                 : std::make_unique<CompressedAllReduce>(comm_, patience_)) {
   patience_.on_tick([this] { roll_call_.answer(); });
 }
 
@@ -60,6 +63,11 @@ static MPI_Datatype mpi_type(Dtype dtype) { return dtype == Dtype::f64 ? MPI_DOU
 static constexpr size_t kPiece = size_t{1} << 20;  // elements
 
 void MpiFast::all_reduce(const Operation& operation) {
+  if (operation.compressed()) {
+    if (!compressed_)
+      throw std::logic_error("all_reduce in half precision without CollectiveOptions::compress");
+    return compressed_->run(operation);
+  }
   auto* data = static_cast<std::byte*>(operation.data);
   for (size_t at = 0; at < operation.count; at += kPiece) {
     MPI_Request request;

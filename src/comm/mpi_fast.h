@@ -2,7 +2,10 @@
 // own.
 #pragma once
 
+#include <memory>
+
 #include "comm/algorithm.h"
+#include "comm/compressed_all_reduce.h"
 #include "comm/mpi.h"
 #include "comm/patience.h"
 #include "comm/roll_call.h"
@@ -31,6 +34,7 @@ class MpiFast final : public Algorithm {
   RollCall roll_call_;
   Patience patience_;
   std::vector<int> counts_, starts_;
+  std::unique_ptr<CompressedAllReduce> compressed_;  // null when nothing is
 };
 
 }  // namespace lockstep::comm

@@ -35,6 +35,7 @@ std::string step_line(const StepMetrics& m, const std::string& unit, bool color)
       styled(fmt::format("data {:2.0f}%", 100 * data), wait_style(data), color),
       styled(fmt::format("comm {:2.0f}%", 100 * comm), wait_style(comm), color), label("mem"),
       human_bytes(m.device_bytes ? m.device_bytes : m.host_bytes), label("eta"), human_time(m.eta_seconds));
+  if (m.loss_scale > 0) line += fmt::format("  scale {:g}", m.loss_scale);
   if (m.skipped_steps > 0)
     line += "  " + styled(fmt::format("skipped {}", m.skipped_steps), Style::warn, color);
   return line;

@@ -23,6 +23,7 @@ struct StepMetrics {
   uint64_t host_bytes = 0;  ///< resident now
   uint64_t device_bytes = 0;
   int64_t skipped_steps = 0;  ///< since the run began
+  double loss_scale = 0;      ///< of the next step; 0: none
   double eta_seconds = 0;
 };
 

@@ -65,7 +65,8 @@ void MetricsLog::write(const StepMetrics& m) {
          {"time", json::object()},
          {"host_bytes", m.host_bytes},
          {"device_bytes", m.device_bytes},
-         {"skipped_steps", m.skipped_steps}};
+         {"skipped_steps", m.skipped_steps},
+         {"loss_scale", m.loss_scale}};
   for (int i = 0; i < kPhases; ++i) j["time"][name_of(static_cast<Phase>(i))] = m.time[i];
   append(j.dump() + "\n");
 }

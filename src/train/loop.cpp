@@ -31,7 +31,11 @@ class Loop {
         began_(monitor::steady_seconds()) {}
 
   LoopResult run() {
-    p_.team.run([&](Member& m) { m.train->seek(at_.cursor); });
+    p_.team.run([&](Member& m) {
+      m.train->seek(at_.cursor);
+      if (GradScaler* scaler = m.step->scaler(); scaler && at_.loss_scale > 0)
+        scaler->restore(static_cast<float>(at_.loss_scale), at_.growth_tracker);
+    });
     vote_to_stop();
     if (!stop_ && at_.step > 0) evaluate_if_due();  // the run before was stopped just here
     while (!stop_ && !stop_voted_ && !finished()) {
@@ -78,6 +82,10 @@ class Loop {
     ++at_.step;
     at_.cursor = first_.train->order().next(at_.cursor);
     gradient_norm_ = outcome.gradient_norm;
+    if (const GradScaler* scaler = first_.step->scaler()) {
+      at_.loss_scale = scaler->scale();
+      at_.growth_tracker = scaler->growth_tracker();
+    }
     if (outcome.taken) {
       at_.interval_loss += outcome.metrics.loss_sum;
       at_.interval_weight += outcome.metrics.weight_sum;
@@ -114,22 +122,28 @@ class Loop {
     const std::string why = outcome.metrics.weight_sum > 0
                                 ? fmt::format("the gradient of '{}' is not finite", parameter)
                                 : std::string("no sample of its batch weighs anything");
-    if (++skips_in_a_row_ >= kSkipLimit) {
+    const GradScaler* scaler = first_.step->scaler();
+    const bool exhausted = scaler && scaler->exhausted();
+    if (++skips_in_a_row_ >= kSkipLimit || exhausted) {
       report_interval(true);
       save_if_new();
       wait_for_write();
       const UserError error(
-          fmt::format("training diverged: steps '{}' to '{}' were all skipped", at_.step - kSkipLimit + 1,
-                      at_.step),
+          exhausted
+              ? fmt::format("training diverged: step '{}' overflows even at a loss scale of '1'", at_.step)
+              : fmt::format("training diverged: steps '{}' to '{}' were all skipped",
+                            at_.step - kSkipLimit + 1, at_.step),
           fmt::format("at the last of them {}; its loss was '{}'", why,
                       outcome.metrics.loss_sum / outcome.metrics.weight_sum),
-          fmt::format("lower optim.lr (now '{}'), lengthen schedule.warmup, or set optim.clip_norm",
-                      o_.base_lr));
+          fmt::format("lower optim.lr (now '{}'), lengthen schedule.warmup, or set optim.clip_norm{}",
+                      o_.base_lr, scaler ? "; amp.mode bf16 has the range of fp32" : ""));
       p_.world.all_agree_ok(&error);
     }
     if (p_.console && skips_in_a_row_ <= 3)
-      p_.console->print(
-          monitor::warning(fmt::format("step {} was skipped: {}", at_.step, why), p_.console->color()));
+      p_.console->print(monitor::warning(
+          fmt::format("step {} was skipped: {}{}", at_.step, why,
+                      scaler ? fmt::format("; the loss scale is now {:g}", scaler->scale()) : ""),
+          p_.console->color()));
   }
 
   double epochs_done() const {
@@ -174,6 +188,7 @@ class Loop {
     m.host_bytes = monitor::host_bytes();
     m.device_bytes = m.host_bytes;
     m.skipped_steps = at_.skipped;
+    m.loss_scale = at_.loss_scale;
     m.eta_seconds = last ? 0 : eta(a_step);
     if (p_.console) p_.console->print(monitor::step_line(m, o_.unit, p_.console->color()));
     if (p_.log && !stop_) p_.log->write(m);
@@ -313,6 +328,10 @@ void save_position(const Position& p, checkpoint::State& s) {
   s.skipped_steps = p.skipped;
   s.epoch = static_cast<int64_t>(p.cursor.epoch);
   s.batch = p.cursor.batch;
+  if (p.loss_scale > 0) {
+    s.values["scaler.scale"] = p.loss_scale;
+    s.values["scaler.growth_tracker"] = static_cast<double>(p.growth_tracker);
+  }
   s.values["samples"] = static_cast<double>(p.samples);
   s.values["train_loss"] = p.train_loss;
   s.values["interval_loss"] = p.interval_loss;
@@ -337,6 +356,8 @@ Position load_position(const checkpoint::State& s) {
     return found == s.values.end() ? missing : found->second;
   };
   p.samples = static_cast<int64_t>(value("samples"));
+  p.loss_scale = value("scaler.scale");
+  p.growth_tracker = static_cast<int64_t>(value("scaler.growth_tracker"));
   p.train_loss = value("train_loss", p.train_loss);
   p.interval_loss = value("interval_loss");
   p.interval_weight = value("interval_weight");

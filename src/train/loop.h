@@ -29,6 +29,8 @@ struct Position {
       std::numeric_limits<double>::quiet_NaN();    ///< of the last log interval; NaN before the first step
   double interval_loss = 0, interval_weight = 0;   ///< sums of the log interval in hand
   std::optional<monitor::EvaluationMetrics> eval;  ///< the last
+  double loss_scale = 0;                           ///< fp16: of the next step; 0: none
+  int64_t growth_tracker = 0;                      ///< fp16: good steps since the scale changed
   int64_t taken() const { return step - skipped; }
 };
 

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "comm/collective.h"
+#include "nn/precision.h"
+#include "train/grad_scaler.h"
 
 namespace lockstep::train {
 
@@ -52,6 +54,12 @@ struct ParallelOptions {
   int64_t check_every = 0;  ///< steps between comparisons of all devices' parameters; 0 is off
   comm::CollectiveOptions collective;
   double bucket_mib = 8;  ///< gradient bytes reduced in one operation, in MiB
+};
+
+/// Section `amp`: mixed precision (docs/mixed-precision.md).
+struct AmpOptions {
+  nn::Precision mode = nn::Precision::fp32;  ///< what convolutions and matrix products compute in
+  GradScalerOptions scaler;                  ///< fp16
 };
 
 /// Section `checkpoint`.

@@ -16,6 +16,7 @@ Step::Step(Replica& replica, comm::Collective& collective, Optimizer* optimizer,
       gradient_tree_(replica.device(), replica.store().gradients().size(), options.plan.accumulation),
       statistics_tree_(replica.device(), replica.store().statistics().size(), options.plan.accumulation),
       reduced_(replica.store().statistics().size() + 1) {
+  if (options.scaler) scaler_.emplace(*options.scaler);
   const auto bucket = static_cast<int64_t>(options.bucket_mib * (1 << 20) / sizeof(float));
   int64_t begin = 0;
   for (const device::ParameterSlot& slot : replica.store().parameters())
@@ -36,7 +37,7 @@ void Step::submit_ready(int64_t ready_end) {
     const std::span<float> ready = bucket(gradients, next_bucket_);
     const size_t begin = ready.data() - gradients.data();
     gradient_tree_.finish(gradients, begin, begin + ready.size());
-    handles_[next_bucket_] = o_.root ? collective_.reduce(ready, 0) : collective_.all_reduce(ready);
+    handles_[next_bucket_] = o_.root ? collective_.reduce(ready, 0) : collective_.all_reduce(ready, o_.wire);
     ++next_bucket_;
   }
 }
@@ -113,16 +114,19 @@ StepOutcome Step::run(const std::function<const nn::Batch&()>& next, int64_t ste
   if (optimizer_) update(lr, taken, outcome);
   if (o_.root) {
     timer.enter(Phase::exposed_comm);
-    verdict_ = {outcome.taken ? 1.0f : 0.0f, static_cast<float>(outcome.gradient_norm)};
+    verdict_ = {outcome.taken ? 1.0f : 0.0f, outcome.found_inf ? 1.0f : 0.0f,
+                static_cast<float>(outcome.gradient_norm)};
     collective_.broadcast(verdict_, 0).wait();
     if (!optimizer_) {
       outcome.taken = verdict_[0] != 0;
-      outcome.gradient_norm = verdict_[1];
+      outcome.found_inf = verdict_[1] != 0;
+      outcome.gradient_norm = verdict_[2];
     }
     if (outcome.taken) share_parameters();
     timer.enter(Phase::optimizer);
   }
   if (outcome.taken) store.update_running_statistics(statistics);
+  if (scaler_ && outcome.metrics.weight_sum > 0) scaler_->update(outcome.found_inf);
   timer.enter(Phase::other);
   return outcome;
 }
@@ -131,8 +135,10 @@ void Step::update(double lr, int64_t taken, StepOutcome& outcome) {
   device::Store& store = replica_.store();
   const double weight = outcome.metrics.weight_sum;
   double factor = weight > 0 ? static_cast<double>(o_.plan.global) / weight : 0;
+  if (scaler_) factor /= scaler_->scale();
   outcome.gradient_norm = std::sqrt(replica_.device().sum_of_squares(store.gradients())) * factor;
-  outcome.taken = weight > 0 && std::isfinite(outcome.gradient_norm);
+  outcome.found_inf = !std::isfinite(outcome.gradient_norm);
+  outcome.taken = weight > 0 && !outcome.found_inf;
   if (!outcome.taken) return;
   // As torch.nn.utils.clip_grad_norm_.
   if (o_.clip_norm > 0) factor *= std::min(1.0, o_.clip_norm / (outcome.gradient_norm + 1e-6));

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "comm/collective.h"
 #include "monitor/phase_timer.h"
 #include "train/batch_plan.h"
+#include "train/grad_scaler.h"
 #include "train/optimizer.h"
 #include "train/replica.h"
 #include "train/shard_tree.h"
@@ -21,15 +23,18 @@ struct StepOutcome {
   device::ShardMetrics metrics;  ///< of the whole global batch
   double gradient_norm = 0;      ///< global L2 norm of the mean gradient, before clipping
   bool taken = false;  ///< false: gradients were not finite, or no sample weighed anything; nothing changed
-  int stop_votes = 0;  ///< devices that asked to stop at this boundary
+  bool found_inf = false;  ///< gradients were not finite
+  int stop_votes = 0;      ///< devices that asked to stop at this boundary
 };
 
 struct StepOptions {
   BatchPlan plan;
-  uint64_t seed = 1;      ///< keys dropout
-  double clip_norm = 0;   ///< largest global L2 norm of the gradient; 0 is off
-  double bucket_mib = 8;  ///< gradient bytes reduced in one operation, in MiB
-  bool root = false;      ///< device 0 alone has an optimizer: it updates, and sends the parameters to all
+  uint64_t seed = 1;                        ///< keys dropout
+  double clip_norm = 0;                     ///< largest global L2 norm of the gradient; 0 is off
+  double bucket_mib = 8;                    ///< gradient bytes reduced in one operation, in MiB
+  std::optional<GradScalerOptions> scaler;  ///< fp16: scale the loss
+  Dtype wire = Dtype::f32;                  ///< what gradients cross between ranks in
+  bool root = false;  ///< device 0 alone has an optimizer: it updates, and sends the parameters to all
 };
 
 class Step {
@@ -42,6 +47,9 @@ class Step {
   /// Only the last shard's backward communicates, bucket by bucket as ranges become final.
   StepOutcome run(const std::function<const nn::Batch&()>& next, int64_t step, int64_t taken, double lr,
                   bool vote_to_stop, monitor::PhaseTimer& timer);
+
+  /// Null without options.scaler. Equal on all devices.
+  GradScaler* scaler() { return scaler_ ? &*scaler_ : nullptr; }
 
   /// With options.root: device 0's parameters to all, for all devices together. Else nothing: they are equal.
   void share_parameters();
@@ -67,7 +75,8 @@ class Step {
   size_t next_bucket_ = 0;
   std::vector<comm::Handle> handles_;
   std::vector<float> reduced_;      ///< statistics, then the votes
-  std::array<float, 2> verdict_{};  ///< of device 0, with root: step taken, gradient norm
+  std::array<float, 3> verdict_{};  ///< of device 0, with root: step taken, gradients not finite, their norm
+  std::optional<GradScaler> scaler_;
 };
 
 }  // namespace lockstep::train

@@ -1,5 +1,6 @@
 // mpirun -np N collective_bench [MIB...]: one all_reduce by size, every path interleaved in one run, the
-// median of rank 0, and its ratio to a blocking MPI_Allreduce of the same bytes.
+// median of rank 0, and its ratio to a blocking MPI_Allreduce of the same vector. MIB, algbw and busbw count
+// fp32, also where half of it crosses.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,6 +33,8 @@ void bench(comm::World& world, double mib) {
   auto shared = comm::make_collective(world, {});
   auto messages = comm::make_collective(world, {.shared_memory = false});
   auto fast = comm::make_collective(world, {.reduction = comm::Reduction::fast});
+  auto compressed =
+      comm::make_collective(world, {.reduction = comm::Reduction::fast, .compress = Dtype::bf16});
   struct Path {
     const char* name;
     std::function<void()> run;
@@ -41,6 +44,8 @@ void bench(comm::World& world, double mib) {
       {"exact, shared memory", [&] { shared->all_reduce(x).wait(); }, {}},
       {"exact, messages", [&] { messages->all_reduce(x).wait(); }, {}},
       {"fast (MPI_Iallreduce)", [&] { fast->all_reduce(x).wait(); }, {}},
+      {"fast, bf16 between ranks", [&] { compressed->all_reduce(x, Dtype::bf16).wait(); }, {}},
+      {"fast, fp16 between ranks", [&] { compressed->all_reduce(x, Dtype::f16).wait(); }, {}},
       {"MPI_Allreduce, blocking",
        [&] {
          comm::check(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM,

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "comm/collective.h"
+#include "comm/half.h"
 #include "comm/world.h"
 #include "core/error.h"
+#include "distributed/comm_compressed.h"
 #include "distributed/mpi_test.h"
 #include "distributed/tree_values.h"
 
@@ -212,6 +214,189 @@ TEST(Exact, OtherThanPowersOfTwoAreRefusedWithTheSizesThatWork) {
     EXPECT_THAT(e.headline(), testing::HasSubstr("'3' devices"));
     EXPECT_THAT(e.why(), testing::HasSubstr("1, 2, 4, 8"));
     EXPECT_THAT(e.todo(), testing::HasSubstr("'2' or '4' devices"));
+  }
+}
+
+class Half : public testing::TestWithParam<Dtype> {
+ protected:
+  uint16_t to(float x) const {
+    uint16_t h = 0;
+    to_half(GetParam(), &h, &x, 1);
+    return h;
+  }
+  /// The value of a positive half by its definition; of infinity, where the next number would lie.
+  double value(uint16_t h) const {
+    const int bits = GetParam() == Dtype::f16 ? 10 : 7, bias = GetParam() == Dtype::f16 ? 15 : 127;
+    const int exponent = h >> bits, mantissa = h & ((1 << bits) - 1);
+    return exponent == 0 ? std::ldexp(mantissa, 1 - bias - bits)
+                         : std::ldexp(mantissa + (1 << bits), exponent - bias - bits);
+  }
+  uint16_t infinity() const { return GetParam() == Dtype::f16 ? 0x7c00 : 0x7f80; }
+  uint16_t nan() const { return GetParam() == Dtype::f16 ? 0x7e00 : 0x7fc0; }
+};
+
+const auto kHalves = testing::Values(Dtype::bf16, Dtype::f16);
+std::string half_name(const testing::TestParamInfo<Dtype>& info) { return name_of(info.param); }
+INSTANTIATE_TEST_SUITE_P(Collective, Half, kHalves, half_name);
+
+TEST_P(Half, EveryValueBecomesItsFloatAndComesBack) {
+  std::vector<uint16_t> halves(65536), back(65536);
+  for (size_t h = 0; h < halves.size(); ++h) halves[h] = static_cast<uint16_t>(h);
+  std::vector<float> floats(65536);
+  from_half(GetParam(), floats.data(), halves.data(), halves.size());
+  to_half(GetParam(), back.data(), floats.data(), floats.size());
+  for (uint32_t h = 0; h < 65536; ++h) {
+    const uint16_t magnitude = h & 0x7fff;
+    ASSERT_EQ(std::signbit(floats[h]), h >= 0x8000) << h;
+    if (magnitude > infinity()) {
+      ASSERT_TRUE(std::isnan(floats[h])) << h;
+      ASSERT_EQ(back[h], nan()) << h;
+    } else {
+      if (magnitude == infinity())
+        ASSERT_TRUE(std::isinf(floats[h]));
+      else
+        ASSERT_EQ(std::abs(floats[h]), value(magnitude)) << h;
+      ASSERT_EQ(back[h], h);
+    }
+  }
+}
+
+TEST_P(Half, RoundsToTheNearestAndHalfwayToEven) {
+  for (uint16_t h = 0; h < infinity(); ++h) {
+    const auto middle = static_cast<float>((value(h) + value(h + 1)) / 2);
+    const uint16_t above = h + 1, even = h % 2 == 0 ? h : above;
+    ASSERT_EQ(to(middle), even) << h;
+    ASSERT_EQ(to(std::nextafter(middle, 0.0f)), h) << h;
+    ASSERT_EQ(to(std::nextafter(middle, std::numeric_limits<float>::infinity())), above) << h;
+    ASSERT_EQ(to(-middle), even | 0x8000) << h;
+  }
+  EXPECT_EQ(to(std::numeric_limits<float>::max()), infinity());
+  EXPECT_EQ(to(std::numeric_limits<float>::denorm_min()), 0);
+  EXPECT_EQ(to(-std::numeric_limits<float>::denorm_min()), 0x8000);
+  EXPECT_EQ(to(std::bit_cast<float>(0x7f800001)), nan());
+  EXPECT_EQ(to(std::bit_cast<float>(0xffffffff)), nan());
+}
+
+// In vectors and at their ends as one by one.
+TEST_P(Half, AnyCountIsConvertedAlike) {
+  const std::vector<float> x = test::values_in(GetParam(), 0, 100, 5);
+  for (size_t count = 0; count < x.size(); ++count) {
+    std::vector<uint16_t> halves(x.size(), 0x1234);
+    std::vector<float> back(x.size(), -7);
+    to_half(GetParam(), halves.data(), x.data(), count);
+    from_half(GetParam(), back.data(), halves.data(), count);
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(halves[i], i < count ? to(x[i]) : 0x1234);
+      ASSERT_EQ(back[i], i < count ? test::rounded(GetParam(), {x[i]})[0] : -7);
+    }
+  }
+}
+
+class Compressed : public testing::TestWithParam<Dtype> {
+ protected:
+  void SetUp() override {
+    collective_ =
+        make_collective(world(), {.reduction = Reduction::fast, .timeout = 60, .compress = GetParam()});
+  }
+  std::vector<float> reduced(std::vector<float> x) {
+    collective_->all_reduce(std::span<float>(x), GetParam()).wait();
+    return x;
+  }
+  /// All ranks' values.
+  std::vector<std::vector<float>> all_values(size_t count, uint64_t seed) const {
+    std::vector<std::vector<float>> all;
+    for (int r = 0; r < world().size(); ++r) all.push_back(test::values_in(GetParam(), r, count, seed));
+    return all;
+  }
+  std::unique_ptr<Collective> collective_;
+};
+INSTANTIATE_TEST_SUITE_P(Collective, Compressed, kHalves, half_name);
+
+TEST_P(Compressed, AllReduceEqualsTheSerialReferenceBitForBit) {
+  std::vector<size_t> sizes(std::begin(kSizes), std::end(kSizes));
+  sizes.insert(sizes.end(), {kLarge, kLarge + 5});  // whole chunks, and one of fewer elements than ranks
+  for (size_t count : sizes) {
+    const auto all = all_values(count, count);
+    EXPECT_TRUE(same_bits(reduced(all[world().rank()]), test::compressed_sum(GetParam(), all, 1))) << count;
+  }
+}
+
+TEST_P(Compressed, NanAndInfinityReachEveryRank) {
+  std::vector<float> x(5000, 1.0f);
+  const bool last = world().rank() == world().size() - 1;
+  if (last) {
+    x[17] = std::bit_cast<float>(0x7f800001);  // rounding must not make an infinity of it
+    x[4998] = -std::numeric_limits<float>::infinity();
+  }
+  if (last || world().rank() == 0) x[4999] = (last ? -1 : 1) * std::numeric_limits<float>::infinity();
+  x = reduced(x);
+  EXPECT_TRUE(std::isnan(x[17]));
+  EXPECT_EQ(x[4998], -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(std::isnan(x[4999]), world().size() > 1);
+  EXPECT_EQ(x[0], static_cast<float>(world().size()));
+}
+
+TEST_P(Compressed, WhatHalfPrecisionCannotHoldBecomesInfinity) {
+  if (world().size() == 1) GTEST_SKIP() << "for several ranks";
+  const float largest = GetParam() == Dtype::f16 ? 65504.0f : 0x1.fep127f;
+  // One contribution beyond the largest; and a sum of contributions that are not.
+  std::vector<float> x = {world().rank() == 0 ? 1.01f * largest : 0, world().rank() < 2 ? largest : 0,
+                          world().rank() == 0 ? largest : 0};
+  x = reduced(x);
+  EXPECT_EQ(x[0], std::numeric_limits<float>::infinity());
+  EXPECT_EQ(x[1], std::numeric_limits<float>::infinity());
+  EXPECT_EQ(x[2], largest);
+}
+
+TEST_P(Compressed, OtherOperationsOfTheSameCollectiveAreNot) {
+  constexpr int kOperations = 100;
+  // Not representable in half precision, but exactly in what crosses uncompressed.
+  const float odd = 1 + 0x1p-20f, d = static_cast<float>(world().size());
+  std::vector<std::vector<float>> x(kOperations), y(kOperations);
+  std::vector<double> z(kOperations, odd);
+  Handle last;
+  for (int i = 0; i < kOperations; ++i) {
+    x[i].assign(1 + 997 * i, odd);
+    y[i].assign(1 + 31 * i, odd);
+    collective_->all_reduce(std::span<float>(x[i]), GetParam());
+    collective_->all_reduce(std::span<float>(y[i]));
+    last = collective_->all_reduce(std::span<double>(z).subspan(i, 1));
+  }
+  last.wait();
+  for (int i = 0; i < kOperations; ++i) {
+    EXPECT_EQ(x[i], std::vector<float>(x[i].size(), world().size() == 1 ? odd : d));
+    EXPECT_EQ(y[i], std::vector<float>(y[i].size(), d * odd));
+    EXPECT_EQ(z[i], static_cast<double>(d) * odd);
+  }
+}
+
+TEST_P(Compressed, NothingWorksAfterAbort) {
+  reduced(std::vector<float>(100));
+  collective_->barrier().wait();
+  collective_->abort();
+  EXPECT_THROW(reduced(std::vector<float>(100)), ClusterError);
+  world().barrier();
+}
+
+TEST_P(Compressed, MustBePermitted) {
+  if (world().size() == 1) GTEST_SKIP() << "one rank rounds nothing";
+  for (Reduction reduction : {Reduction::fast, Reduction::exact}) {
+    if (reduction == Reduction::exact && !power_of_two()) continue;
+    auto collective = make_collective(world(), {.reduction = reduction});
+    std::vector<float> x(10);
+    EXPECT_THROW(collective->all_reduce(std::span<float>(x), GetParam()).wait(), std::logic_error);
+  }
+}
+
+TEST_P(Compressed, ExactRefusesItOnAnyNumberOfRanks) {
+  if (!power_of_two()) GTEST_SKIP() << "for powers of two";
+  try {
+    make_collective(world(), {.reduction = Reduction::exact, .compress = GetParam()});
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_THAT(e.headline(), testing::HasSubstr(GetParam() == Dtype::f16 ? "'fp16'" : "'bf16'"));
+    EXPECT_THAT(e.todo(), testing::HasSubstr("--reduction fast"));
+    EXPECT_THAT(e.todo(), testing::HasSubstr("--parallel.compress off"));
   }
 }
 

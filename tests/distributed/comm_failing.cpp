@@ -23,10 +23,11 @@ static void run(comm::World& world, const std::string& how, double timeout) {
   }
   comm::CollectiveOptions options{.timeout = timeout};
   if (how == "hang-messages") options.shared_memory = false;
-  if (how == "hang-fast") options.reduction = comm::Reduction::fast;
+  if (how == "hang-fast" || how == "hang-compressed") options.reduction = comm::Reduction::fast;
+  if (how == "hang-compressed") options.compress = Dtype::bf16;
   auto collective = comm::make_collective(world, options);
   std::vector<float> x(100'000, 1.0f);
-  auto submit = [&] { return collective->all_reduce(std::span<float>(x)); };
+  auto submit = [&] { return collective->all_reduce(std::span<float>(x), options.compress); };
   for (int i = 0; i < 6; ++i) submit().wait();
   if (last && how == "throw")
     throw UserError("label '11' in row '5'", "the model has '10' classes", "check the data");

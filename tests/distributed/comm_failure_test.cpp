@@ -78,7 +78,8 @@ TEST(Failure, ErrorsAtSetUpAreGroupedAndEndWithoutAbort) {
 }
 
 class Hanging : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Failure, Hanging, testing::Values("hang", "hang-messages", "hang-fast"));
+INSTANTIATE_TEST_SUITE_P(Failure, Hanging,
+                         testing::Values("hang", "hang-messages", "hang-fast", "hang-compressed"));
 
 TEST_P(Hanging, ARankThatNeverCallsIsNamedWithItsPlace) {
   Outcome o = run(4, GetParam() + std::string(" 1"));

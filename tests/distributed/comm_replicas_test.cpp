@@ -11,6 +11,7 @@
 #include "comm/collective.h"
 #include "comm/world.h"
 #include "core/error.h"
+#include "distributed/comm_compressed.h"
 #include "distributed/mpi_test.h"
 #include "distributed/tree_values.h"
 
@@ -31,7 +32,10 @@ class Replicas : public testing::TestWithParam<std::tuple<int, Reduction>> {
     devices_ = replicas * world().size();
     exact_ = reduction == Reduction::exact;
     if (exact_ && !std::has_single_bit(static_cast<unsigned>(devices_))) GTEST_SKIP() << "for powers of two";
-    collectives_ = make_collectives(world(), replicas, {.reduction = reduction, .timeout = 60});
+    // Permitted where it can be; asked for in one test.
+    collectives_ = make_collectives(
+        world(), replicas,
+        {.reduction = reduction, .timeout = 60, .compress = exact_ ? Dtype::f32 : Dtype::bf16});
     ASSERT_EQ(collectives_.size(), static_cast<size_t>(replicas));
   }
   /// On a thread for each replica.
@@ -78,6 +82,22 @@ TEST_P(Replicas, AllReduceIsTheTreeOverAllDevices) {
       }
     }
   }
+}
+
+// Within a rank fp32 is summed; only what leaves it is rounded.
+TEST_P(Replicas, CompressedAllReduceRoundsBetweenRanksOnly) {
+  if (exact_) GTEST_SKIP() << "exact compresses nothing";
+  for (Dtype half : {Dtype::bf16, Dtype::f16})
+    for (size_t count : kSizes) {
+      std::vector<std::vector<float>> all;
+      for (int d = 0; d < devices_; ++d) all.push_back(test::values_in(half, d, count, count));
+      const std::vector<float> expected = test::compressed_sum(half, all, collectives_.size());
+      each([&](Collective& c) {
+        auto x = all[c.device()];
+        c.all_reduce(std::span<float>(x), half).wait();
+        EXPECT_TRUE(same_bits(x, expected)) << name_of(half) << ' ' << count;
+      });
+    }
 }
 
 TEST_P(Replicas, ManyOperationsInFlightStayApart) {
