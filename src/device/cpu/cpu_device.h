@@ -1,14 +1,16 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "device/device.h"
 
 namespace lockstep::device {
 
 /// The CPU through oneDNN, with `threads` OpenMP threads for the calling thread (0: one for each core of its
-/// affinity mask).
-std::unique_ptr<Device> make_cpu_device(int threads);
+/// affinity mask). `native_bf16` overrules where products of bf16 are computed, in the library's bf16 kernels
+/// or in fp32: for tests and benchmarks of both; otherwise the processor decides.
+std::unique_ptr<Device> make_cpu_device(int threads, std::optional<bool> native_bf16 = {});
 
 /// "2.6.3", of oneDNN as it runs.
 std::string library_version();
