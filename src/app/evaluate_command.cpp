@@ -50,8 +50,9 @@ std::string load(const std::string& found, const checkpoint::SafetensorsFile& we
 void adopt(const checkpoint::State& trained, Invocation& in) {
   const std::map<std::string, std::string> then = values_of_ini(trained.job);
   for (Option& o : options(in.job)) {
-    const bool adopted = o.key == "model.name" || o.key == "train.label_smoothing" || o.key == "data.size" ||
-                         o.key == "data.resize" || o.key == "data.mean" || o.key == "data.std";
+    const bool adopted = o.key == "model.name" || o.key == "amp.mode" || o.key == "train.label_smoothing" ||
+                         o.key == "data.size" || o.key == "data.resize" || o.key == "data.mean" ||
+                         o.key == "data.std";
     if (!adopted || !then.contains(o.key) || then.at(o.key) == o.get()) continue;
     std::string& origin = in.origin[o.key];
     if (origin == kDefaultOrigin) {

@@ -336,7 +336,7 @@ void make_replica(train::Member& member, const Job& job, const models::ModelOpti
   nn::SoftmaxCrossEntropy loss;
   loss.label_smoothing = job.train.label_smoothing;
   auto build = [model, loss](int64_t samples) { return models::build(model, samples, loss); };
-  member.replica = std::make_unique<train::Replica>(*member.device, build, micro_batch);
+  member.replica = std::make_unique<train::Replica>(*member.device, build, micro_batch, job.amp.mode);
 }
 
 void make_evaluation(train::Member& member, int devices, const Job& job, const data::ClassificationSet& set,

@@ -261,6 +261,8 @@ class TrainCommand {
   int go() {
     descriptions_ = world_.all_gather(team_->first().device->description());
     if (root()) {
+      if (std::string note = team_->first().device->precision_note(job_.amp.mode); !note.empty())
+        warnings_.push_back(note);
       if (plan_.world_dependent)
         warnings_.emplace_back(
             "batch.global follows the number of devices\n  another number of devices gives another result\n  "

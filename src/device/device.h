@@ -6,6 +6,7 @@
 
 #include "device/program.h"
 #include "device/update.h"
+#include "nn/precision.h"
 
 namespace lockstep::device {
 
@@ -14,9 +15,14 @@ class Device {
   virtual ~Device() = default;
   virtual std::string description() const = 0;  ///< "AMD EPYC, AVX-512, 2 threads"
   virtual int threads() const = 0;
+  /// Empty where the device computes in this precision, else a sentence that says how it is emulated.
+  virtual std::string precision_note(nn::Precision precision) const = 0;
 
-  /// The storage of one replica of `graph` (any micro-batch of the model will do).
-  virtual std::unique_ptr<Store> make_store(const nn::Graph& graph) = 0;
+  /// The storage of one replica of `graph` (any micro-batch of the model will do). Programs of the store
+  /// compute in `precision`, by the table of nn/precision.h; parameters, gradients and statistics are fp32 in
+  /// any.
+  virtual std::unique_ptr<Store> make_store(const nn::Graph& graph,
+                                            nn::Precision precision = nn::Precision::fp32) = 0;
   /// Compiles `graph` against `store`, which must come from the same model. All programs of a store share one
   /// arena.
   virtual std::unique_ptr<Program> compile(const nn::Graph& graph, Store& store, Mode mode) = 0;

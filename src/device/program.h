@@ -84,6 +84,9 @@ struct PassKey {
   float gradient_scale =
       1;            ///< gradients are of gradient_scale * sum of losses: 1 / the nominal global batch
   float share = 1;  ///< ShardMetrics::share
+  /// Multiplies gradients too, not the loss that is reported: keeps small ones from vanishing in fp16
+  /// (Micikevicius et al., "Mixed precision training", 2018). Whoever sets it divides the gradients.
+  float loss_scale = 1;
 };
 
 /// Memory of a program, in bytes, for the plan that people see.
@@ -94,7 +97,9 @@ struct ProgramMemory {
 
 /// What happens in a pass that should not, after the first: counted by the device, asserted by tests.
 struct ProgramCounts {
-  int64_t activation_reorders = 0;  ///< layout changes of activations a training step
+  /// Layout changes of activations a training step. A change of precision alone, layout kept, is not one:
+  /// the input's, and those around a product or pool that is computed in fp32 for half values.
+  int64_t activation_reorders = 0;
   int64_t primitives_created = 0;
 };
 

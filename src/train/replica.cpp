@@ -4,11 +4,11 @@
 
 namespace lockstep::train {
 
-Replica::Replica(device::Device& device, BuildGraph build, int64_t micro_batch)
+Replica::Replica(device::Device& device, BuildGraph build, int64_t micro_batch, nn::Precision precision)
     : device_(device),
       build_(std::move(build)),
       graph_(build_(micro_batch)),
-      store_(device.make_store(graph_)) {}
+      store_(device.make_store(graph_, precision)) {}
 
 device::Program& Replica::program(device::Mode mode, int64_t samples) {
   auto& program = programs_[{mode, samples}];

@@ -15,7 +15,8 @@ class Replica {
   using BuildGraph = std::function<nn::Graph(int64_t micro_batch)>;
 
   /// The store takes the layouts that suit `micro_batch` best.
-  Replica(device::Device& device, BuildGraph build, int64_t micro_batch);
+  Replica(device::Device& device, BuildGraph build, int64_t micro_batch,
+          nn::Precision precision = nn::Precision::fp32);
 
   device::Device& device() const { return device_; }
   device::Store& store() const { return *store_; }

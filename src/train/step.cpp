@@ -65,7 +65,8 @@ void Step::run_shard(const nn::Batch& batch, int64_t step, bool last, monitor::P
     program->load(batch);
     program->forward({o_.seed, static_cast<uint32_t>(step),
                       static_cast<float>(1.0 / static_cast<double>(o_.plan.global)),
-                      static_cast<float>(batch.count) / static_cast<float>(o_.plan.micro)});
+                      static_cast<float>(batch.count) / static_cast<float>(o_.plan.micro),
+                      scaler_ ? scaler_->scale() : 1.0f});
   } else {
     std::ranges::fill(store.statistics(), 0.0f);
   }

@@ -1,5 +1,6 @@
 // Whole training steps of a model on synthetic images, and what oneDNN's convolutions alone would take.
-//   step_bench MODEL BATCH STEPS [THREADS]
+//   step_bench MODEL BATCH STEPS [THREADS] [fp32|bf16|fp16] [native|emulated]
+// The last argument overrules where bf16 products are computed.
 // Prints one JSON object: median milliseconds of a step (loading aside), of its convolutions alone through
 // the library with layouts of its choice, and the peak resident memory before the convolutions were measured.
 #include <sys/resource.h>
@@ -34,10 +35,10 @@ double median(std::vector<double> v) {
 class Convolution {
  public:
   Convolution(const nn::Graph& g, const nn::Node& node, const nn::Conv2d& op, const dnnl::engine& engine,
-              bool data_gradient) {
+              bool data_gradient, cpu::memory::data_type type) {
     using namespace cpu;
     const Shape x = g.shape(node.inputs[0]), y = g.shape(node.output);
-    auto any = [](const Dims& d) { return memory::desc(d, memory::data_type::f32, memory::format_tag::any); };
+    auto any = [&](const Dims& d) { return memory::desc(d, type, memory::format_tag::any); };
     Dims w = dims_of(g.parameters[node.parameters[0]].shape);
     if (op.groups > 1) {
       w[0] /= op.groups;
@@ -51,7 +52,9 @@ class Convolution {
         {{DNNL_ARG_SRC, forward.src_desc()},
          {DNNL_ARG_WEIGHTS, forward.weights_desc()},
          {DNNL_ARG_DST, forward.dst_desc()}});
-    auto weights = conv_backward_weights(engine, any(dims_of(x)), any(w), {}, any(dims_of(y)), c, forward);
+    auto weights =
+        conv_backward_weights(engine, any(dims_of(x)), {w, memory::data_type::f32, memory::format_tag::any},
+                              {}, any(dims_of(y)), c, forward);
     add(dnnl::convolution_backward_weights(weights), engine, weights.scratchpad_desc(),
         {{DNNL_ARG_SRC, weights.src_desc()},
          {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
@@ -83,7 +86,7 @@ class Convolution {
   std::vector<std::pair<dnnl::primitive, Args>> primitives_;
 };
 
-double convolutions_alone(const nn::Graph& g, int rounds) {
+double convolutions_alone(const nn::Graph& g, int rounds, cpu::memory::data_type type) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
   double total = 0;
@@ -91,7 +94,7 @@ double convolutions_alone(const nn::Graph& g, int rounds) {
     const auto* op = std::get_if<nn::Conv2d>(&node.op);
     if (!op) continue;
     const bool first = std::holds_alternative<nn::Input>(g.nodes[g.values[node.inputs[0]].producer].op);
-    Convolution conv(g, node, *op, engine, !first);
+    Convolution conv(g, node, *op, engine, !first, type);
     std::vector<double> times;
     for (int i = 0; i <= rounds; ++i) {
       const auto a = Clock::now();
@@ -106,15 +109,22 @@ double convolutions_alone(const nn::Graph& g, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4) return std::fprintf(stderr, "usage: step_bench MODEL BATCH STEPS [THREADS]\n"), 2;
+  if (argc < 4)
+    return std::fprintf(stderr, "usage: step_bench MODEL BATCH STEPS [THREADS] [PRECISION] [WHERE]\n"), 2;
   const int64_t batch = std::atoll(argv[2]);
   const int steps = std::atoi(argv[3]);
-  auto device = make_cpu_device(argc > 4 ? std::atoi(argv[4]) : 0);
+  const std::string name = argc > 5 ? argv[5] : "fp32";
+  const nn::Precision precision = name == "bf16"   ? nn::Precision::bf16
+                                  : name == "fp16" ? nn::Precision::fp16
+                                                   : nn::Precision::fp32;
+  auto device = make_cpu_device(argc > 4 ? std::atoi(argv[4]) : 0,
+                                argc > 6 ? std::optional(argv[6] == std::string("native")) : std::nullopt);
+  const bool halves = precision == nn::Precision::bf16 && device->precision_note(precision).empty();
   models::ModelOptions options;
   options.name = argv[1];
   options = models::resolve(options);
   const nn::Graph g = models::build(options, batch);
-  auto store = device->make_store(g);
+  auto store = device->make_store(g, precision);
   auto program = device->compile(g, *store, Mode::train);
   store->initialize(1);
   store->refresh_copies();
@@ -140,8 +150,11 @@ int main(int argc, char** argv) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf(
-      "{\"model\": \"%s\", \"batch\": %ld, \"threads\": %d, \"step_ms\": %.3f, \"convolutions_ms\": %.3f, "
-      "\"peak_mib\": %.1f}\n",
-      argv[1], static_cast<long>(batch), device->threads(), median(times),
-      convolutions_alone(g, std::max(3, steps / 2)), static_cast<double>(usage.ru_maxrss) / 1024);
+      "{\"model\": \"%s\", \"batch\": %ld, \"threads\": %d, \"precision\": \"%s\", \"native\": %s, "
+      "\"step_ms\": %.3f, \"convolutions_ms\": %.3f, \"peak_mib\": %.1f, \"arena_mib\": %.1f}\n",
+      argv[1], static_cast<long>(batch), device->threads(), name.c_str(),
+      device->precision_note(precision).empty() ? "true" : "false", median(times),
+      convolutions_alone(g, std::max(3, steps / 2),
+                         halves ? cpu::memory::data_type::bf16 : cpu::memory::data_type::f32),
+      static_cast<double>(usage.ru_maxrss) / 1024, static_cast<double>(program->memory().arena) / 1048576);
 }

@@ -6,7 +6,8 @@ namespace {
 
 class ReluKernel final : public Kernel {
  public:
-  ReluKernel(const nn::Node& node, Lowering& low) : node_(node), x_(low.read(node.inputs[0])) {
+  ReluKernel(const nn::Node& node, Lowering& low)
+      : node_(node), x_(low.read_as(node.inputs[0], low.type(node.output))) {
     y_ = low.make(node.output, x_.md);
   }
   void lower_backward(Lowering& low) override {
@@ -15,37 +16,33 @@ class ReluKernel final : public Kernel {
     dx_ = gradient_in_place(low, node_.inputs[0], dy_);
   }
   void bind(const std::vector<Slot>& slots) override {
-    x_data_ = address(slots, x_), y_data_ = address(slots, y_);
-    dy_data_ = address(slots, dy_), dx_data_ = address(slots, dx_);
+    x_data_ = elements(slots, x_), y_data_ = elements(slots, y_);
+    dy_data_ = elements(slots, dy_), dx_data_ = elements(slots, dx_);
   }
-  void forward(const Pass&) override {
-    const int64_t count = padded_count(x_.md);
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < count; ++i) y_data_[i] = x_data_[i] < 0 ? 0 : x_data_[i];
-  }
+  void forward(const Pass&) override { relu(x_data_, y_data_, padded_count(x_.md)); }
   void backward(const Pass&) override {
-    if (!dx_data_) return;
-    const int64_t count = padded_count(x_.md);
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < count; ++i) dx_data_[i] = y_data_[i] > 0 ? dy_data_[i] : 0;
+    if (dx_data_) where_positive(y_data_, dy_data_, dx_data_, padded_count(x_.md));
   }
 
  private:
   const nn::Node& node_;
   Tensor x_, y_, dy_, dx_;
-  float *x_data_ = nullptr, *y_data_ = nullptr, *dy_data_ = nullptr, *dx_data_ = nullptr;
+  Elements x_data_, y_data_, dy_data_, dx_data_;
 };
 
 class GeluKernel final : public Kernel {
  public:
   GeluKernel(const nn::Node& node, Lowering& low) : node_(node), x_(low.read(node.inputs[0])) {
+    kept_ = x_;
+    x_ = low.convert(x_, with_type(x_.md, low.kernel_type(node.output)));
     pd_ = gelu_forward(low.engine, x_.md);
     forward_ = Primitive::make<dnnl::eltwise_forward>(pd_, low);
     forward_.arg(DNNL_ARG_SRC, x_).arg(DNNL_ARG_DST, low.make(node.output, x_.md));
   }
   void lower_backward(Lowering& low) override {
-    const Tensor dy = low.gradient(node_.output, x_.md);
-    low.use(x_);
+    const Tensor dy =
+        low.convert(low.gradient(node_.output, with_type(x_.md, low.type(node_.output))), x_.md);
+    x_ = low.convert(kept_, x_.md);
     if (!low.wants_gradient(node_.inputs[0])) return;
     auto pd = gelu_backward(low.engine, x_.md, pd_);
     backward_ = Primitive::make<dnnl::eltwise_backward>(pd, low);
@@ -64,7 +61,7 @@ class GeluKernel final : public Kernel {
 
  private:
   const nn::Node& node_;
-  Tensor x_;
+  Tensor kept_, x_;  ///< the input as it is stored, and in the kernel's type
   dnnl::eltwise_forward::primitive_desc pd_;
   Primitive forward_, backward_;
 };

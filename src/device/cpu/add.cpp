@@ -7,7 +7,7 @@ namespace {
 class AddKernel final : public Kernel {
  public:
   AddKernel(const nn::Add& op, const nn::Node& node, Lowering& low) : op_(op), node_(node) {
-    const memory::desc md = low.canonical(low.graph.shape(node.output));
+    const memory::desc md = low.canonical(node.output);
     a_ = low.convert(low.read(node.inputs[0]), md);
     b_ = low.convert(low.read(node.inputs[1]), md);
     y_ = low.make(node.output, md);
@@ -22,30 +22,19 @@ class AddKernel final : public Kernel {
     for (nn::ValueId v : node_.inputs) low.give_gradient(v, dz_);
   }
   void bind(const std::vector<Slot>& slots) override {
-    a_data_ = address(slots, a_), b_data_ = address(slots, b_), y_data_ = address(slots, y_);
-    dy_data_ = address(slots, dy_), dz_data_ = address(slots, dz_);
+    a_data_ = elements(slots, a_), b_data_ = elements(slots, b_), y_data_ = elements(slots, y_);
+    dy_data_ = elements(slots, dy_), dz_data_ = elements(slots, dz_);
   }
-  void forward(const Pass&) override {
-    const int64_t count = padded_count(y_.md);
-    const bool relu = op_.relu;
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < count; ++i) {
-      const float sum = a_data_[i] + b_data_[i];
-      y_data_[i] = relu && sum < 0 ? 0 : sum;
-    }
-  }
+  void forward(const Pass&) override { add(a_data_, b_data_, op_.relu, y_data_, padded_count(y_.md)); }
   void backward(const Pass&) override {
-    if (!op_.relu) return;
-    const int64_t count = padded_count(y_.md);
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < count; ++i) dz_data_[i] = y_data_[i] > 0 ? dy_data_[i] : 0;
+    if (op_.relu) where_positive(y_data_, dy_data_, dz_data_, padded_count(y_.md));
   }
 
  private:
   const nn::Add op_;
   const nn::Node& node_;
   Tensor a_, b_, y_, dy_, dz_;
-  float *a_data_ = nullptr, *b_data_ = nullptr, *y_data_ = nullptr, *dy_data_ = nullptr, *dz_data_ = nullptr;
+  Elements a_data_, b_data_, y_data_, dy_data_, dz_data_;
 };
 
 }  // namespace

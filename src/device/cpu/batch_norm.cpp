@@ -11,8 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "device/cpu/lowering.h"
-#include "device/cpu/simd.h"
+#include "device/cpu/elementwise.h"
 
 namespace lockstep::device::cpu {
 
@@ -21,23 +20,22 @@ namespace {
 constexpr int64_t kRun = 128;  ///< pixels summed in float before going to double
 
 // Sums of (x - pivot) and (x - pivot)^2 over the pixels of one sample and channel block.
-template <class V>
-LOCKSTEP_INLINE void moments(const float* x, int64_t pixels, const float* pivot, double* sum,
-                             double* square) {
+template <class S, class V>
+LOCKSTEP_INLINE void moments(const void* x, int64_t pixels, const void* pivot, double* sum, double* square) {
   constexpr int64_t B = lanes<V>;
-  const V p = load<V>(pivot);
+  const V p = load<S, V>(pivot, 0);
   for (int64_t k = 0; k < B; ++k) sum[k] = square[k] = 0;
   for (int64_t begin = 0; begin < pixels; begin += kRun) {
     const int64_t end = std::min(pixels, begin + kRun);
     V s0{}, s1{}, q0{}, q1{};
     int64_t i = begin;
     for (; i + 1 < end; i += 2) {
-      const V a = load<V>(x + i * B) - p, b = load<V>(x + (i + 1) * B) - p;
+      const V a = load<S, V>(x, i * B) - p, b = load<S, V>(x, (i + 1) * B) - p;
       s0 += a, q0 += a * a;
       s1 += b, q1 += b * b;
     }
     if (i < end) {
-      const V a = load<V>(x + i * B) - p;
+      const V a = load<S, V>(x, i * B) - p;
       s0 += a, q0 += a * a;
     }
     s0 += s1, q0 += q1;
@@ -56,29 +54,29 @@ LOCKSTEP_INLINE V relu_of(const V& v) {
   return v < V{} ? V{} : v;
 }
 
-template <class V>
-LOCKSTEP_INLINE void apply(const float* x, const float* residual, bool relu, int64_t pixels,
-                           const float* scale, const float* shift, float* y) {
+template <class S, class V>
+LOCKSTEP_INLINE void apply(const void* x, const void* residual, bool relu, int64_t pixels, const float* scale,
+                           const float* shift, void* y) {
   constexpr int64_t B = lanes<V>;
   const V a = load<V>(scale), b = load<V>(shift);
   if (residual) {
     for (int64_t i = 0; i < pixels; ++i) {
-      V v = load<V>(x + i * B) * a + b + load<V>(residual + i * B);
-      store<V>(y + i * B, relu ? relu_of(v) : v);
+      V v = load<S, V>(x, i * B) * a + b + load<S, V>(residual, i * B);
+      store<S, V>(y, i * B, relu ? relu_of(v) : v);
     }
   } else {
     for (int64_t i = 0; i < pixels; ++i) {
-      V v = load<V>(x + i * B) * a + b;
-      store<V>(y + i * B, relu ? relu_of(v) : v);
+      V v = load<S, V>(x, i * B) * a + b;
+      store<S, V>(y, i * B, relu ? relu_of(v) : v);
     }
   }
 }
 
 // Sums of dz and dz * (x - mean), where dz is dy behind the ReLU's mask. Stores dz where `dz` is given.
-template <class V>
-LOCKSTEP_INLINE void backward_sums(const float* x, const float* y, const float* dy, const float* dy2,
-                                   bool relu, float* dz, int64_t pixels, const float* mean,
-                                   const float* scale, const float* shift, double* sum, double* product) {
+template <class S, class V>
+LOCKSTEP_INLINE void backward_sums(const void* x, const void* y, const void* dy, const void* dy2, bool relu,
+                                   void* dz, int64_t pixels, const float* mean, const float* scale,
+                                   const float* shift, double* sum, double* product) {
   constexpr int64_t B = lanes<V>;
   const V m = load<V>(mean), a = load<V>(scale), b = load<V>(shift);
   for (int64_t k = 0; k < B; ++k) sum[k] = product[k] = 0;
@@ -86,11 +84,11 @@ LOCKSTEP_INLINE void backward_sums(const float* x, const float* y, const float* 
     const int64_t end = std::min(pixels, begin + kRun);
     V s{}, q{};
     for (int64_t i = begin; i < end; ++i) {
-      const V v = load<V>(x + i * B);
-      V d = load<V>(dy + i * B);
-      if (dy2) d += load<V>(dy2 + i * B);
-      if (relu) d = positive(y ? load<V>(y + i * B) : v * a + b, d);
-      if (dz) store<V>(dz + i * B, d);
+      const V v = load<S, V>(x, i * B);
+      V d = load<S, V>(dy, i * B);
+      if (dy2) d += load<S, V>(dy2, i * B);
+      if (relu) d = positive(y ? load<S, V>(y, i * B) : v * a + b, d);
+      if (dz) store<S, V>(dz, i * B, d);
       s += d, q += d * (v - m);
     }
     for (int64_t k = 0; k < B; ++k) sum[k] += s[k], product[k] += q[k];
@@ -102,34 +100,35 @@ LOCKSTEP_INLINE V larger(const V& a, const V& b) {
   return a > b ? a : b;
 }
 
-template <class V>
-LOCKSTEP_INLINE void apply_pool(const float* x, int64_t height, int64_t width, const float* scale,
-                                const float* shift, float* y) {
+template <class S, class V>
+LOCKSTEP_INLINE void apply_pool(const void* x, int64_t height, int64_t width, const float* scale,
+                                const float* shift, void* y) {
   constexpr int64_t B = lanes<V>;
   const V a = load<V>(scale), b = load<V>(shift);
+  int64_t out = 0;
   for (int64_t h = 0; h < height; h += 2)
-    for (int64_t w = 0; w < width; w += 2, y += B) {
-      const float* row = x + (h * width + w) * B;
-      const V z0 = load<V>(row) * a + b, z1 = load<V>(row + B) * a + b;
-      row += width * B;
-      const V z2 = load<V>(row) * a + b, z3 = load<V>(row + B) * a + b;
+    for (int64_t w = 0; w < width; w += 2, out += B) {
+      int64_t i = (h * width + w) * B;
+      const V z0 = load<S, V>(x, i) * a + b, z1 = load<S, V>(x, i + B) * a + b;
+      i += width * B;
+      const V z2 = load<S, V>(x, i) * a + b, z3 = load<S, V>(x, i + B) * a + b;
       const V best = relu_of(larger(larger(z0, z1), larger(z2, z3)));
       const V sum = (z0 + z1) + (z2 + z3);  // NaN where any is, so that a diverged run shows
-      store<V>(y, sum != sum ? sum : best);
+      store<S, V>(y, out, sum != sum ? sum : best);
     }
 }
 
 // The four pixels of a 2x2 window, and the gradient of each behind pool and ReLU: `d` for the first of the
 // largest, if it is positive. Each choice compares in place: combined masks, GCC 12 takes apart into scalars.
-template <class V>
+template <class S, class V>
 struct Window {
   V x[4], dz[4];
 
-  LOCKSTEP_INLINE Window(const float* row, int64_t width, const V& a, const V& b, V d) {
+  LOCKSTEP_INLINE Window(const void* image, int64_t at, int64_t width, const V& a, const V& b, V d) {
     constexpr int64_t B = lanes<V>;
     const V none{};
-    x[0] = load<V>(row), x[1] = load<V>(row + B);
-    x[2] = load<V>(row + width * B), x[3] = load<V>(row + (width + 1) * B);
+    x[0] = load<S, V>(image, at), x[1] = load<S, V>(image, at + B);
+    x[2] = load<S, V>(image, at + width * B), x[3] = load<S, V>(image, at + (width + 1) * B);
     const V z0 = x[0] * a + b, z1 = x[1] * a + b, z2 = x[2] * a + b, z3 = x[3] * a + b;
     const V top = z1 > z0 ? z1 : z0, bottom = z3 > z2 ? z3 : z2;
     d = positive(bottom > top ? bottom : top, d);
@@ -139,19 +138,20 @@ struct Window {
   }
 };
 
-template <class V>
-LOCKSTEP_INLINE void backward_sums_pool(const float* x, const float* dy, int64_t height, int64_t width,
+template <class S, class V>
+LOCKSTEP_INLINE void backward_sums_pool(const void* x, const void* dy, int64_t height, int64_t width,
                                         const float* mean, const float* scale, const float* shift,
                                         double* sum, double* product) {
   constexpr int64_t B = lanes<V>;
   const V m = load<V>(mean), a = load<V>(scale), b = load<V>(shift);
   for (int64_t k = 0; k < B; ++k) sum[k] = product[k] = 0;
+  int64_t in = 0;
   for (int64_t h = 0; h < height; h += 2) {
     for (int64_t begin = 0; begin < width; begin += kRun) {
       const int64_t end = std::min(width, begin + kRun);
       V s{}, q{};
-      for (int64_t w = begin; w < end; w += 2, dy += B) {
-        const Window<V> window(x + (h * width + w) * B, width, a, b, load<V>(dy));
+      for (int64_t w = begin; w < end; w += 2, in += B) {
+        const Window<S, V> window(x, (h * width + w) * B, width, a, b, load<S, V>(dy, in));
         for (int k = 0; k < 4; ++k) s += window.dz[k], q += window.dz[k] * (window.x[k] - m);
       }
       for (int64_t k = 0; k < B; ++k) sum[k] += s[k], product[k] += q[k];
@@ -159,68 +159,80 @@ LOCKSTEP_INLINE void backward_sums_pool(const float* x, const float* dy, int64_t
   }
 }
 
-template <class V>
-LOCKSTEP_INLINE void backward_apply_pool(const float* x, const float* dy, int64_t height, int64_t width,
+template <class S, class V>
+LOCKSTEP_INLINE void backward_apply_pool(const void* x, const void* dy, int64_t height, int64_t width,
                                          const float* scale, const float* shift, const float* ca,
-                                         const float* cb, const float* cc, float* dx) {
+                                         const float* cb, const float* cc, void* dx) {
   constexpr int64_t B = lanes<V>;
   const V a = load<V>(scale), b = load<V>(shift), p = load<V>(ca), q = load<V>(cb), r = load<V>(cc);
+  int64_t in = 0;
   for (int64_t h = 0; h < height; h += 2)
-    for (int64_t w = 0; w < width; w += 2, dy += B) {
+    for (int64_t w = 0; w < width; w += 2, in += B) {
       const int64_t i = (h * width + w) * B;
-      const Window<V> window(x + i, width, a, b, load<V>(dy));
-      float* out[4] = {dx + i, dx + i + B, dx + i + width * B, dx + i + (width + 1) * B};
-      for (int k = 0; k < 4; ++k) store<V>(out[k], p * window.dz[k] + q * window.x[k] + r);
+      const Window<S, V> window(x, i, width, a, b, load<S, V>(dy, in));
+      const int64_t out[4] = {i, i + B, i + width * B, i + (width + 1) * B};
+      for (int k = 0; k < 4; ++k) store<S, V>(dx, out[k], p * window.dz[k] + q * window.x[k] + r);
     }
 }
 
 // dx = ca * dz + cb * x + cc.
-template <class V>
-LOCKSTEP_INLINE void backward_apply(const float* x, const float* dz, bool relu, int64_t pixels,
+template <class S, class V>
+LOCKSTEP_INLINE void backward_apply(const void* x, const void* dz, bool relu, int64_t pixels,
                                     const float* scale, const float* shift, const float* ca, const float* cb,
-                                    const float* cc, float* dx) {
+                                    const float* cc, void* dx) {
   constexpr int64_t B = lanes<V>;
   const V a = load<V>(scale), b = load<V>(shift), p = load<V>(ca), q = load<V>(cb), r = load<V>(cc);
   for (int64_t i = 0; i < pixels; ++i) {
-    const V v = load<V>(x + i * B);
-    V d = load<V>(dz + i * B);
+    const V v = load<S, V>(x, i * B);
+    V d = load<S, V>(dz, i * B);
     if (relu) d = positive(v * a + b, d);
-    store<V>(dx + i * B, p * d + q * v + r);
+    store<S, V>(dx, i * B, p * d + q * v + r);
   }
 }
 
-#define LOCKSTEP_BOTH(name, PARAMETERS, ARGUMENTS)                    \
-  LOCKSTEP_SIMD void name##16 PARAMETERS { name<Float16> ARGUMENTS; } \
-  LOCKSTEP_SIMD void name##8 PARAMETERS { name<Float8> ARGUMENTS; }
+#define LOCKSTEP_BOTH_BLOCKS(name, PARAMETERS, ARGUMENTS)                   \
+  template <class S>                                                        \
+  LOCKSTEP_INLINE void name##_of_16 PARAMETERS {                            \
+    name<S, Float16> ARGUMENTS;                                             \
+  }                                                                         \
+  template <class S>                                                        \
+  LOCKSTEP_INLINE void name##_of_8 PARAMETERS {                             \
+    name<S, Float8> ARGUMENTS;                                              \
+  }                                                                         \
+  LOCKSTEP_EACH_STORAGE(name##_of_16, PARAMETERS, ARGUMENTS)                \
+  LOCKSTEP_EACH_STORAGE(name##_of_8, PARAMETERS, ARGUMENTS)                 \
+  auto name##_kernel(int64_t block, int storage) {                          \
+    return (block == 16 ? name##_of_16_table : name##_of_8_table)[storage]; \
+  }
 
-LOCKSTEP_BOTH(moments, (const float* x, int64_t pixels, const float* pivot, double* sum, double* square),
-              (x, pixels, pivot, sum, square))
-LOCKSTEP_BOTH(apply,
-              (const float* x, const float* residual, bool relu, int64_t pixels, const float* scale,
-               const float* shift, float* y),
-              (x, residual, relu, pixels, scale, shift, y))
-LOCKSTEP_BOTH(backward_sums,
-              (const float* x, const float* y, const float* dy, const float* dy2, bool relu, float* dz,
-               int64_t pixels, const float* mean, const float* scale, const float* shift, double* sum,
-               double* product),
-              (x, y, dy, dy2, relu, dz, pixels, mean, scale, shift, sum, product))
-LOCKSTEP_BOTH(backward_apply,
-              (const float* x, const float* dz, bool relu, int64_t pixels, const float* scale,
-               const float* shift, const float* ca, const float* cb, const float* cc, float* dx),
-              (x, dz, relu, pixels, scale, shift, ca, cb, cc, dx))
-LOCKSTEP_BOTH(apply_pool,
-              (const float* x, int64_t height, int64_t width, const float* scale, const float* shift,
-               float* y),
-              (x, height, width, scale, shift, y))
-LOCKSTEP_BOTH(backward_sums_pool,
-              (const float* x, const float* dy, int64_t height, int64_t width, const float* mean,
-               const float* scale, const float* shift, double* sum, double* product),
-              (x, dy, height, width, mean, scale, shift, sum, product))
-LOCKSTEP_BOTH(backward_apply_pool,
-              (const float* x, const float* dy, int64_t height, int64_t width, const float* scale,
-               const float* shift, const float* ca, const float* cb, const float* cc, float* dx),
-              (x, dy, height, width, scale, shift, ca, cb, cc, dx))
-#undef LOCKSTEP_BOTH
+LOCKSTEP_BOTH_BLOCKS(moments, (const void* x, int64_t pixels, const void* pivot, double* sum, double* square),
+                     (x, pixels, pivot, sum, square))
+LOCKSTEP_BOTH_BLOCKS(apply,
+                     (const void* x, const void* residual, bool relu, int64_t pixels, const float* scale,
+                      const float* shift, void* y),
+                     (x, residual, relu, pixels, scale, shift, y))
+LOCKSTEP_BOTH_BLOCKS(backward_sums,
+                     (const void* x, const void* y, const void* dy, const void* dy2, bool relu, void* dz,
+                      int64_t pixels, const float* mean, const float* scale, const float* shift, double* sum,
+                      double* product),
+                     (x, y, dy, dy2, relu, dz, pixels, mean, scale, shift, sum, product))
+LOCKSTEP_BOTH_BLOCKS(backward_apply,
+                     (const void* x, const void* dz, bool relu, int64_t pixels, const float* scale,
+                      const float* shift, const float* ca, const float* cb, const float* cc, void* dx),
+                     (x, dz, relu, pixels, scale, shift, ca, cb, cc, dx))
+LOCKSTEP_BOTH_BLOCKS(apply_pool,
+                     (const void* x, int64_t height, int64_t width, const float* scale, const float* shift,
+                      void* y),
+                     (x, height, width, scale, shift, y))
+LOCKSTEP_BOTH_BLOCKS(backward_sums_pool,
+                     (const void* x, const void* dy, int64_t height, int64_t width, const float* mean,
+                      const float* scale, const float* shift, double* sum, double* product),
+                     (x, dy, height, width, mean, scale, shift, sum, product))
+LOCKSTEP_BOTH_BLOCKS(backward_apply_pool,
+                     (const void* x, const void* dy, int64_t height, int64_t width, const float* scale,
+                      const float* shift, const float* ca, const float* cb, const float* cc, void* dx),
+                     (x, dy, height, width, scale, shift, ca, cb, cc, dx))
+#undef LOCKSTEP_BOTH_BLOCKS
 
 // partial(block, sample) for all samples, then finish(block), then use(block, sample): block by block on each
 // thread where there are enough blocks, so that `use` finds its data in the cache; in three phases over all
@@ -257,12 +269,12 @@ class BatchNormKernel final : public Kernel {
     const Shape in = low.graph.shape(node.inputs[0]);
     samples_ = in[0], channels_ = in[1], height_ = in[2], width_ = in[3], pixels_ = height_ * width_;
     blocks_ = (channels_ + B_ - 1) / B_;
-    md_ = low.canonical(in);
+    md_ = low.canonical(in, low.type(node.output));
     x_ = low.convert(low.read(node.inputs[0]), md_);
     if (op.add) residual_ = low.convert(low.read(node.inputs[1]), md_);
     vectors_slot_ = low.scratch(sizeof(float) * kVectors * blocks_ * B_);
     partials_slot_ = low.scratch(sizeof(double) * 2 * samples_ * blocks_ * B_);
-    y_md_ = low.canonical(low.graph.shape(node.output));
+    y_md_ = low.canonical(node.output);
     y_ = low.make(node.output, y_md_);
 
     gamma_ = low.store.value(node.parameters[0]);
@@ -310,56 +322,63 @@ class BatchNormKernel final : public Kernel {
   }
 
   void bind(const std::vector<Slot>& slots) override {
-    auto at = [&](int slot) { return slot < 0 ? nullptr : static_cast<float*>(slots[slot].address); };
-    x_data_ = at(x_.slot), y_data_ = at(y_.slot), residual_data_ = at(residual_.slot);
-    dy_data_ = at(dy_.slot), dy2_data_ = at(dy2_.slot), dz_data_ = at(dz_.slot), dx_data_ = at(dx_.slot);
-    vectors_ = at(vectors_slot_);
-    partials_ = reinterpret_cast<double*>(at(partials_slot_));
-    partials_backward_ = reinterpret_cast<double*>(at(partials_backward_slot_));
+    auto floats = [&](int slot) { return slot < 0 ? nullptr : static_cast<float*>(slots[slot].address); };
+    x_data_ = elements(slots, x_), y_data_ = elements(slots, y_), residual_data_ = elements(slots, residual_);
+    dy_data_ = elements(slots, dy_), dy2_data_ = elements(slots, dy2_);
+    dz_data_ = elements(slots, dz_), dx_data_ = elements(slots, dx_);
+    vectors_ = floats(vectors_slot_);
+    partials_ = reinterpret_cast<double*>(floats(partials_slot_));
+    partials_backward_ = reinterpret_cast<double*>(floats(partials_backward_slot_));
   }
 
   void forward(const Pass& pass) override {
+    const auto moments = moments_kernel(B_, x_data_.storage);
+    const auto apply = apply_kernel(B_, x_data_.storage);
+    const auto apply_pool = apply_pool_kernel(B_, x_data_.storage);
     auto partial = [&](int64_t b, int64_t n) {
       if (!training_) return;
-      (B_ == 16 ? moments16 : moments8)(x_data_ + at(b, n), pixels_, x_data_ + at(b, 0),
-                                        sums(partials_, b, n, 0), sums(partials_, b, n, 1));
+      moments(x_data_.at(at(b, n)), pixels_, x_data_.at(at(b, 0)), sums(partials_, b, n, 0),
+              sums(partials_, b, n, 1));
     };
     auto finish = [&](int64_t b) { finish_forward(b, pass.key.share); };
     auto use = [&](int64_t b, int64_t n) {
       const int64_t i = at(b, n);
       if (op_.pool)
-        return (B_ == 16 ? apply_pool16 : apply_pool8)(x_data_ + i, height_, width_, vector(kScale, b),
-                                                       vector(kShift, b), y_data_ + i / 4);
-      (B_ == 16 ? apply16 : apply8)(x_data_ + i, residual_data_ ? residual_data_ + i : nullptr, op_.relu,
-                                    pixels_, vector(kScale, b), vector(kShift, b), y_data_ + i);
+        return apply_pool(x_data_.at(i), height_, width_, vector(kScale, b), vector(kShift, b),
+                          y_data_.at(i / 4));
+      apply(x_data_.at(i), residual_data_.at(i), op_.relu, pixels_, vector(kScale, b), vector(kShift, b),
+            y_data_.at(i));
     };
     by_channel_block(blocks_, samples_, partial, finish, use);
   }
 
   void backward(const Pass&) override {
+    const int storage = x_data_.storage;
+    const auto backward_sums = backward_sums_kernel(B_, storage);
+    const auto backward_sums_pool = backward_sums_pool_kernel(B_, storage);
+    const auto backward_apply = backward_apply_kernel(B_, storage);
+    const auto backward_apply_pool = backward_apply_pool_kernel(B_, storage);
     auto partial = [&](int64_t b, int64_t n) {
       const int64_t i = at(b, n);
+      double *sum = sums(partials_backward_, b, n, 0), *product = sums(partials_backward_, b, n, 1);
       if (op_.pool)
-        return (B_ == 16 ? backward_sums_pool16 : backward_sums_pool8)(
-            x_data_ + i, dy_data_ + i / 4, height_, width_, vector(kMean, b), vector(kScale, b),
-            vector(kShift, b), sums(partials_backward_, b, n, 0), sums(partials_backward_, b, n, 1));
-      (B_ == 16 ? backward_sums16 : backward_sums8)(
-          x_data_ + i, op_.add && op_.relu ? y_data_ + i : nullptr, dy_data_ + i,
-          dy2_data_ ? dy2_data_ + i : nullptr, op_.relu, dz_data_ ? dz_data_ + i : nullptr, pixels_,
-          vector(kMean, b), vector(kScale, b), vector(kShift, b), sums(partials_backward_, b, n, 0),
-          sums(partials_backward_, b, n, 1));
+        return backward_sums_pool(x_data_.at(i), dy_data_.at(i / 4), height_, width_, vector(kMean, b),
+                                  vector(kScale, b), vector(kShift, b), sum, product);
+      backward_sums(x_data_.at(i), op_.add && op_.relu ? y_data_.at(i) : nullptr, dy_data_.at(i),
+                    dy2_data_.at(i), op_.relu, dz_data_.at(i), pixels_, vector(kMean, b), vector(kScale, b),
+                    vector(kShift, b), sum, product);
     };
     auto finish = [&](int64_t b) { finish_backward(b); };
     auto use = [&](int64_t b, int64_t n) {
       if (!dx_data_) return;
       const int64_t i = at(b, n);
       if (op_.pool)
-        return (B_ == 16 ? backward_apply_pool16 : backward_apply_pool8)(
-            x_data_ + i, dy_data_ + i / 4, height_, width_, vector(kScale, b), vector(kShift, b),
-            vector(kA, b), vector(kB, b), vector(kC, b), dx_data_ + i);
-      (B_ == 16 ? backward_apply16 : backward_apply8)(
-          x_data_ + i, dz_data_ ? dz_data_ + i : dy_data_ + i, op_.relu && !dz_data_, pixels_,
-          vector(kScale, b), vector(kShift, b), vector(kA, b), vector(kB, b), vector(kC, b), dx_data_ + i);
+        return backward_apply_pool(x_data_.at(i), dy_data_.at(i / 4), height_, width_, vector(kScale, b),
+                                   vector(kShift, b), vector(kA, b), vector(kB, b), vector(kC, b),
+                                   dx_data_.at(i));
+      backward_apply(x_data_.at(i), dz_data_ ? dz_data_.at(i) : dy_data_.at(i), op_.relu && !dz_data_,
+                     pixels_, vector(kScale, b), vector(kShift, b), vector(kA, b), vector(kB, b),
+                     vector(kC, b), dx_data_.at(i));
     };
     by_channel_block(blocks_, samples_, partial, finish, use);
   }
@@ -393,7 +412,7 @@ class BatchNormKernel final : public Kernel {
       if (c < channels_) {
         if (training_) {
           const double off = sum[k] / count;  // from the pivot, the first pixel
-          mean = static_cast<double>(x_data_[at(b, 0) + k]) + off;
+          mean = static_cast<double>(x_data_.get(at(b, 0) + k)) + off;
           var = std::max(0.0, square[k] / count - off * off);
           shard_mean_[c] = share * static_cast<float>(mean);
           shard_var_[c] = share * static_cast<float>(count > 1 ? var * count / (count - 1) : var);
@@ -437,8 +456,8 @@ class BatchNormKernel final : public Kernel {
   memory::desc md_, y_md_;
   Tensor x_, residual_, y_, dy_, dy2_, dz_, dx_;
   int vectors_slot_ = -1, partials_slot_ = -1, partials_backward_slot_ = -1;
-  float *x_data_ = nullptr, *y_data_ = nullptr, *residual_data_ = nullptr, *dy_data_ = nullptr,
-        *dy2_data_ = nullptr, *dz_data_ = nullptr, *dx_data_ = nullptr, *vectors_ = nullptr;
+  Elements x_data_, y_data_, residual_data_, dy_data_, dy2_data_, dz_data_, dx_data_;
+  float* vectors_ = nullptr;
   double *partials_ = nullptr, *partials_backward_ = nullptr;
   float *gamma_, *beta_, *dgamma_, *dbeta_, *running_mean_, *running_var_, *shard_mean_, *shard_var_;
 };

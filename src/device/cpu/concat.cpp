@@ -14,12 +14,12 @@ class ConcatKernel final : public Kernel {
   ConcatKernel(const nn::Node& node, Lowering& low) : node_(node), B_(channel_block()) {
     for (nn::ValueId v : node.inputs) {
       const Shape& s = low.graph.shape(v);
-      inputs_.push_back(low.convert(low.read(v), low.canonical(s)));
+      inputs_.push_back(low.convert(low.read(v), low.canonical(s, low.type(node.output))));
       channels_.push_back(s[1]);
     }
     const Shape& out = low.graph.shape(node.output);
     samples_ = out[0], out_channels_ = out[1], pixels_ = out[2] * out[3];
-    y_ = low.make(node.output, low.canonical(out));
+    y_ = low.make(node.output, low.canonical(node.output));
   }
   void lower_backward(Lowering& low) override {
     dy_ = low.gradient(node_.output, y_.md);
@@ -30,12 +30,12 @@ class ConcatKernel final : public Kernel {
   }
   void bind(const std::vector<Slot>& slots) override {
     x_data_.clear(), dx_data_.clear();
-    for (const Tensor& t : inputs_) x_data_.push_back(address(slots, t));
-    for (const Tensor& t : dx_) dx_data_.push_back(address(slots, t));
-    y_data_ = address(slots, y_), dy_data_ = address(slots, dy_);
+    for (const Tensor& t : inputs_) x_data_.push_back(elements(slots, t));
+    for (const Tensor& t : dx_) dx_data_.push_back(elements(slots, t));
+    y_data_ = elements(slots, y_), dy_data_ = elements(slots, dy_);
   }
   void forward(const Pass&) override {
-    std::fill_n(y_data_, padded_count(y_.md), 0.0f);
+    std::fill_n(y_data_.data, y_.md.get_size(), std::byte{0});
     int64_t first = 0;
     for (size_t i = 0; i < inputs_.size(); first += channels_[i++])
       move(x_data_[i], channels_[i], 0, y_data_, out_channels_, first, channels_[i]);
@@ -44,7 +44,7 @@ class ConcatKernel final : public Kernel {
     int64_t first = 0;
     for (size_t i = 0; i < inputs_.size(); first += channels_[i++]) {
       if (!dx_data_[i]) continue;
-      std::fill_n(dx_data_[i], padded_count(dx_[i].md), 0.0f);
+      std::fill_n(dx_data_[i].data, dx_[i].md.get_size(), std::byte{0});
       move(dy_data_, out_channels_, first, dx_data_[i], channels_[i], 0, channels_[i]);
     }
   }
@@ -56,13 +56,24 @@ class ConcatKernel final : public Kernel {
   }
   // `count` channels of `from` (which has `from_channels`) starting at from_first into `to` starting at
   // to_first.
-  void move(const float* from, int64_t from_channels, int64_t from_first, float* to, int64_t to_channels,
-            int64_t to_first, int64_t count) const {
+  void move(const Elements& from, int64_t from_channels, int64_t from_first, const Elements& to,
+            int64_t to_channels, int64_t to_first, int64_t count) const {
+    if (from.size() == sizeof(float)) {
+      move_elements(reinterpret_cast<const uint32_t*>(from.data), from_channels, from_first,
+                    reinterpret_cast<uint32_t*>(to.data), to_channels, to_first, count);
+    } else {
+      move_elements(reinterpret_cast<const uint16_t*>(from.data), from_channels, from_first,
+                    reinterpret_cast<uint16_t*>(to.data), to_channels, to_first, count);
+    }
+  }
+  template <class Element>
+  void move_elements(const Element* from, int64_t from_channels, int64_t from_first, Element* to,
+                     int64_t to_channels, int64_t to_first, int64_t count) const {
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < samples_; ++n)
       for (int64_t c = 0; c < count;) {
-        const float* source = from + at(from_channels, n, from_first + c);
-        float* target = to + at(to_channels, n, to_first + c);
+        const Element* source = from + at(from_channels, n, from_first + c);
+        Element* target = to + at(to_channels, n, to_first + c);
         if ((from_first + c) % B_ == 0 && (to_first + c) % B_ == 0 && count - c >= B_) {
           std::copy_n(source, pixels_ * B_, target);
           c += B_;
@@ -79,8 +90,8 @@ class ConcatKernel final : public Kernel {
   std::vector<int64_t> channels_;
   Tensor y_, dy_;
   int64_t samples_ = 0, out_channels_ = 0, pixels_ = 0;
-  std::vector<float*> x_data_, dx_data_;
-  float *y_data_ = nullptr, *dy_data_ = nullptr;
+  std::vector<Elements> x_data_, dx_data_;
+  Elements y_data_, dy_data_;
 };
 
 }  // namespace

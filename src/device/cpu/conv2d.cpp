@@ -58,17 +58,20 @@ class Conv2dKernel final : public Kernel {
  public:
   Conv2dKernel(const nn::Conv2d& op, const nn::Node& node, Lowering& low) : op_(op), node_(node) {
     const Shape in = low.graph.shape(node.inputs[0]);
-    const memory::desc out = low.canonical(low.graph.shape(node.output));
+    const memory::data_type type = low.product_type();
+    const memory::desc out =
+        low.canonical(low.graph.shape(node.output), low.type(node.output) == f32 ? f32 : type);
     const ConvolutionShape shape = convolution_shape(op, in, Direction::forward);
-    const memory::desc any_weights(weight_dims(op, in), f32, any);
+    const memory::desc any_weights(weight_dims(op, in), type, any);
 
     // Blocked activations throughout; where no fast kernel takes them, the library's choice and a reorder.
     const Tensor x = low.peek(node.inputs[0]);
+    const memory::desc x_md = with_type(x.md, type);
     forward_pd_ = preferred(shape, [&](const ConvolutionShape& c) {
-      return conv_forward(low.engine, x.md, any_weights, bias_layout(op), out, c);
+      return conv_forward(low.engine, x_md, any_weights, bias_layout(op), out, c);
     });
     if (!forward_pd_ || slow(forward_pd_.impl_info_str())) {
-      const memory::desc any_in(dims_of(in), f32, any), any_out(dims_of(out), f32, any);
+      const memory::desc any_in(dims_of(in), type, any), any_out(dims_of(out), type_of(out), any);
       auto free_choice = preferred(shape, [&](const ConvolutionShape& c) {
         return conv_forward(low.engine, any_in, any_weights, bias_layout(op), any_out, c);
       });
@@ -77,8 +80,10 @@ class Conv2dKernel final : public Kernel {
     if (!forward_pd_) throw std::runtime_error("oneDNN has no convolution for '" + node.name + "'");
 
     weight_ = node.parameters[0];
-    direct_input_ = low.is_input(node.inputs[0]) && forward_pd_.src_desc() == x.md;
-    x_ = direct_input_ ? x : low.convert(low.read(node.inputs[0]), forward_pd_.src_desc());
+    direct_input_ =
+        low.is_input(node.inputs[0]) && forward_pd_.src_desc() == x.md && low.store.half_type() == f32;
+    kept_ = direct_input_ ? x : low.read_operand(node.inputs[0]);
+    x_ = direct_input_ ? x : low.convert(kept_, forward_pd_.src_desc());
     forward_ = Primitive::make<dnnl::convolution_forward>(forward_pd_, low);
     forward_.arg(DNNL_ARG_SRC, x_).arg(DNNL_ARG_WEIGHTS, weights_in(forward_pd_.weights_desc(), low));
     if (op.bias)
@@ -101,8 +106,10 @@ class Conv2dKernel final : public Kernel {
     const ConvolutionShape weights_shape = convolution_shape(op_, in, Direction::weights);
     const ConvolutionShape data_shape = convolution_shape(op_, in, Direction::data);
     const memory::desc& layout = low.store.layout(weight_);
-    const memory::desc& dst = forward_pd_.dst_desc();
-    Tensor dy = low.gradient(node_.output, dst);
+    const memory::desc dst = with_type(forward_pd_.dst_desc(), low.product_type());
+    Tensor dy = low.operand_gradient(node_.output, dst);
+    // Floats made of halves are made again rather than kept: half the memory.
+    if (type_of(kept_.md) != type_of(x_.md)) x_ = low.convert(kept_, x_.md);
     if (!direct_input_) low.use(x_);
 
     auto weights_pd = preferred(weights_shape, [&](const ConvolutionShape& c) {
@@ -133,7 +140,7 @@ class Conv2dKernel final : public Kernel {
                             low.fixed(low.store.gradient(node_.parameters[1]), 0));
 
     if (!low.wants_gradient(node_.inputs[0])) return;
-    const memory::desc any_weights(dims_of(layout), f32, any);
+    const memory::desc any_weights(dims_of(layout), low.product_type(), any);
     auto data_pd = preferred(data_shape, [&](const ConvolutionShape& c) {
       return conv_backward_data(low.engine, x_.md, any_weights, dst, c, forward_pd_);
     });
@@ -163,18 +170,15 @@ class Conv2dKernel final : public Kernel {
   }
 
  private:
-  // The parameter itself where its layout fits, else a derived copy.
   Tensor weights_in(const memory::desc& md, Lowering& low) {
-    void* address =
-        md == low.store.layout(weight_) ? low.store.value(weight_) : low.store.copy_of(weight_, md);
-    return {md, low.fixed(address, md.get_size())};
+    return {md, low.fixed(low.store.operand(weight_, md), md.get_size())};
   }
 
   const nn::Conv2d op_;
   const nn::Node& node_;
   dnnl::convolution_forward::primitive_desc forward_pd_;
   nn::ParameterId weight_ = -1;
-  Tensor x_;
+  Tensor kept_, x_;            ///< the input as it is kept for backward, and as the library reads it
   bool direct_input_ = false;  ///< reads the batch where the loader put it
   Primitive forward_, to_canonical_, backward_weights_, to_store_, backward_data_;
 };

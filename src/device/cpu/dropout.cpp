@@ -12,11 +12,15 @@ namespace {
 class DropoutKernel final : public Kernel {
  public:
   DropoutKernel(const nn::Dropout& op, const nn::Node& node, Lowering& low)
-      : op_(op), node_(node), identity_(!low.training || op.p == 0), x_(low.read(node.inputs[0])) {
+      : op_(op),
+        node_(node),
+        identity_(!low.training || op.p == 0),
+        x_(low.read_as(node.inputs[0], low.type(node.output))) {
     const Dims dims = dims_of(x_.md);
     samples_ = dims[0], channels_ = dims[1], pixels_ = dims.size() == 4 ? dims[2] * dims[3] : 1;
     block_ =
-        x_.md == low.canonical(Shape(std::span<const int64_t>(dims.data(), dims.size()))) && dims.size() == 4
+        x_.md == low.canonical(Shape(std::span<const int64_t>(dims.data(), dims.size())), type_of(x_.md)) &&
+                dims.size() == 4
             ? channel_block()
             : channels_;
     if (identity_) {
@@ -34,8 +38,8 @@ class DropoutKernel final : public Kernel {
     }
   }
   void bind(const std::vector<Slot>& slots) override {
-    x_data_ = address(slots, x_), y_data_ = address(slots, y_);
-    dy_data_ = address(slots, dy_), dx_data_ = address(slots, dx_);
+    x_data_ = elements(slots, x_), y_data_ = elements(slots, y_);
+    dy_data_ = elements(slots, dy_), dx_data_ = elements(slots, dx_);
   }
   void forward(const Pass& pass) override {
     if (!identity_) mask(pass, x_data_, y_data_);
@@ -45,7 +49,17 @@ class DropoutKernel final : public Kernel {
   }
 
  private:
-  void mask(const Pass& pass, const float* from, float* to) const {
+  void mask(const Pass& pass, const Elements& from, const Elements& to) const {
+    if (from.storage == 0) {
+      mask_in<F32>(pass, from.data, to.data);
+    } else if (from.storage == 1) {
+      mask_in<Bf16>(pass, from.data, to.data);
+    } else {
+      mask_in<Fp16>(pass, from.data, to.data);
+    }
+  }
+  template <class S>
+  void mask_in(const Pass& pass, const void* from, void* to) const {
     const float scale = static_cast<float>(1.0 / (1.0 - op_.p));
     const auto threshold = static_cast<uint32_t>(std::min(op_.p * 0x1p32, 4294967295.0));  // dropped below it
     const int64_t blocks = (channels_ + block_ - 1) / block_;
@@ -63,9 +77,10 @@ class DropoutKernel final : public Kernel {
           for (int64_t k = 0; k < here; ++k) {
             const auto group = static_cast<uint32_t>((element + k) / 4);
             if (group != drawn) words = random_block(key, group), drawn = group;
-            to[at + k] = words[(element + k) % 4] < threshold ? 0.0f : from[at + k] * scale;
+            const float kept = load<S, float>(from, at + k) * scale;
+            store<S, float>(to, at + k, words[(element + k) % 4] < threshold ? 0.0f : kept);
           }
-          for (int64_t k = here; k < block_; ++k) to[at + k] = 0;
+          for (int64_t k = here; k < block_; ++k) store<S, float>(to, at + k, 0.0f);
         }
       }
   }
@@ -75,7 +90,7 @@ class DropoutKernel final : public Kernel {
   const bool identity_;
   int64_t samples_ = 0, channels_ = 0, pixels_ = 0, block_ = 0;
   Tensor x_, y_, dy_, dx_;
-  float *x_data_ = nullptr, *y_data_ = nullptr, *dy_data_ = nullptr, *dx_data_ = nullptr;
+  Elements x_data_, y_data_, dy_data_, dx_data_;
 };
 
 }  // namespace

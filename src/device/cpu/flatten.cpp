@@ -7,7 +7,8 @@ namespace {
 // Nothing moves: the reader takes the memory as it lies, the gradient comes back the same way.
 class FlattenKernel final : public Kernel {
  public:
-  FlattenKernel(const nn::Node& node, Lowering& low) : node_(node), x_(low.read(node.inputs[0])) {
+  FlattenKernel(const nn::Node& node, Lowering& low)
+      : node_(node), x_(low.read_as(node.inputs[0], low.type(node.output))) {
     low.alias(node.output, x_);
   }
   void lower_backward(Lowering& low) override {

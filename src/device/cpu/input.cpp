@@ -15,7 +15,9 @@ class InputKernel final : public Kernel {
                           memory::format_tag::nchw);
     x_ = low.make(node.output, md);
   }
-  void bind(const std::vector<Slot>& slots) override { data_ = address(slots, x_); }
+  void bind(const std::vector<Slot>& slots) override {
+    data_ = reinterpret_cast<float*>(elements(slots, x_).data);
+  }
   void forward(const Pass& pass) override { std::copy_n(pass.batch.images, padded_count(x_.md), data_); }
 
  private:

@@ -35,17 +35,19 @@ const Shape& shape_before_flatten(const nn::Graph& g, nn::ValueId v) {
 class LinearKernel final : public Kernel {
  public:
   LinearKernel(const nn::Linear& op, const nn::Node& node, Lowering& low) : op_(op), node_(node) {
-    x_ = low.read(node.inputs[0]);
+    const memory::data_type type = low.product_type();
+    kept_ = low.read_operand(node.inputs[0]);
+    x_ = low.convert(kept_, with_type(kept_.md, type));
     const memory::desc& layout = low.store.layout(node.parameters[0]);
     if (flattened(low.graph, node.inputs[0]) == (dims_of(layout).size() == 2))
       throw std::logic_error("linear '" + node.name + "': store and program disagree on the layout");
     samples_ = dims_of(x_.md)[0];
     features_ = padded_count(x_.md) / samples_;
-    weight_ = low.fixed(low.store.value(node.parameters[0]), 0);
+    weight_ = low.fixed(low.store.operand(node.parameters[0], with_type(layout, type)), 0);
     if (op.bias) bias_ = low.fixed(low.store.value(node.parameters[1]), 0);
 
-    y_md_ = low.canonical(low.graph.shape(node.output));
-    const memory::desc w({features_, op.out_features}, f32, tag::ba);
+    y_md_ = low.canonical(low.graph.shape(node.output), low.type(node.output) == f32 ? f32 : type);
+    const memory::desc w({features_, op.out_features}, type, tag::ba);
     const memory::desc bias = op.bias ? memory::desc({1, op.out_features}, f32, tag::ab) : memory::desc();
     auto pd = matrix_product(low.engine, x_matrix(), w, bias, y_md_);
     forward_ = Primitive::make<dnnl::matmul>(pd, low);
@@ -55,20 +57,23 @@ class LinearKernel final : public Kernel {
   }
 
   void lower_backward(Lowering& low) override {
-    dy_ = low.gradient(node_.output, y_md_);
-    low.use(x_);
+    const memory::data_type type = low.product_type();
+    const memory::desc dy_md = with_type(y_md_, type);
+    dy_ = low.operand_gradient(node_.output, dy_md);
+    x_ = low.convert(kept_, x_.md);
     const int dw_slot = low.fixed(low.store.gradient(node_.parameters[0]), 0);
-    const memory::desc dy_transposed({op_.out_features, samples_}, f32, tag::ba);
-    const memory::desc w({op_.out_features, features_}, f32, tag::ab);
-    auto weights_pd = matrix_product(low.engine, dy_transposed, x_matrix(), {}, w);
+    const memory::desc dy_transposed({op_.out_features, samples_}, type, tag::ba);
+    const memory::desc dw({op_.out_features, features_}, f32, tag::ab);
+    auto weights_pd = matrix_product(low.engine, dy_transposed, x_matrix(), {}, dw);
     backward_weights_ = Primitive::make<dnnl::matmul>(weights_pd, low);
     backward_weights_.arg(DNNL_ARG_SRC, dy_transposed, dy_.slot)
         .arg(DNNL_ARG_WEIGHTS, x_matrix(), x_.slot)
-        .arg(DNNL_ARG_DST, w, dw_slot);
+        .arg(DNNL_ARG_DST, dw, dw_slot);
     if (op_.bias) dbias_ = low.store.gradient(node_.parameters[1]);
 
     if (!low.wants_gradient(node_.inputs[0])) return;
-    auto data_pd = matrix_product(low.engine, y_md_, w, {}, x_matrix());
+    const memory::desc w = with_type(dw, type);
+    auto data_pd = matrix_product(low.engine, dy_md, w, {}, x_matrix());
     backward_data_ = Primitive::make<dnnl::matmul>(data_pd, low);
     backward_data_.arg(DNNL_ARG_SRC, dy_)
         .arg(DNNL_ARG_WEIGHTS, w, weight_)
@@ -77,7 +82,7 @@ class LinearKernel final : public Kernel {
 
   void bind(const std::vector<Slot>& slots) override {
     for (Primitive* p : {&forward_, &backward_weights_, &backward_data_}) p->bind(slots);
-    dy_data_ = address(slots, dy_);
+    dy_data_ = elements(slots, dy_);
   }
   void forward(const Pass& pass) override { forward_.run(pass.stream); }
   void backward(const Pass& pass) override {
@@ -85,21 +90,22 @@ class LinearKernel final : public Kernel {
     if (dbias_) {
       std::fill_n(dbias_, op_.out_features, 0.0f);
       for (int64_t n = 0; n < samples_; ++n)
-        for (int64_t o = 0; o < op_.out_features; ++o) dbias_[o] += dy_data_[n * op_.out_features + o];
+        for (int64_t o = 0; o < op_.out_features; ++o) dbias_[o] += dy_data_.get(n * op_.out_features + o);
     }
     if (backward_data_) backward_data_.run(pass.stream);
   }
 
  private:
-  memory::desc x_matrix() const { return {{samples_, features_}, f32, tag::ab}; }
+  memory::desc x_matrix() const { return {{samples_, features_}, type_of(x_.md), tag::ab}; }
 
   const nn::Linear op_;
   const nn::Node& node_;
-  Tensor x_, dy_;
+  Tensor kept_, x_, dy_;
   memory::desc y_md_;
   int64_t samples_ = 0, features_ = 0;
   int weight_ = -1, bias_ = -1;
-  float *dy_data_ = nullptr, *dbias_ = nullptr;
+  Elements dy_data_;
+  float* dbias_ = nullptr;
   Primitive forward_, backward_weights_, backward_data_;
 };
 

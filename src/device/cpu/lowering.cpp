@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "device/cpu/elementwise.h"
 #include "device/cpu/simd.h"
+#include "nn/precision.h"
 
 namespace lockstep::device::cpu {
 
@@ -54,45 +56,61 @@ class ReorderKernel final : public Kernel {
   Primitive reorder_;
 };
 
-// to = a + b over whole padded tensors of one layout.
 class SumKernel final : public Kernel {
  public:
-  SumKernel(const Tensor& a, const Tensor& b, const Tensor& to)
-      : a_slot_(a.slot),
-        b_slot_(b.slot),
-        to_slot_(to.slot),
-        count_(static_cast<int64_t>(a.md.get_size() / 4)) {}
+  SumKernel(const Tensor& a, const Tensor& b, const Tensor& to) : a_(a), b_(b), to_(to) {}
   void bind(const std::vector<Slot>& slots) override {
-    a_ = static_cast<float*>(slots[a_slot_].address);
-    b_ = static_cast<float*>(slots[b_slot_].address);
-    to_ = static_cast<float*>(slots[to_slot_].address);
+    a_data_ = elements(slots, a_), b_data_ = elements(slots, b_), to_data_ = elements(slots, to_);
   }
-  void backward(const Pass&) override {
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < count_; ++i) to_[i] = a_[i] + b_[i];
-  }
+  void backward(const Pass&) override { add(a_data_, b_data_, false, to_data_, padded_count(a_.md)); }
 
  private:
-  int a_slot_, b_slot_, to_slot_;
-  int64_t count_;
-  float *a_ = nullptr, *b_ = nullptr, *to_ = nullptr;
+  const Tensor a_, b_, to_;
+  Elements a_data_, b_data_, to_data_;
+};
+
+// One layout, another type. Without a slot to read, `from` is the batch's images.
+class CastKernel final : public Kernel {
+ public:
+  CastKernel(const Tensor& from, const Tensor& to) : from_(from), to_(to) {}
+  void bind(const std::vector<Slot>& slots) override {
+    from_data_ = elements(slots, from_), to_data_ = elements(slots, to_);
+  }
+  void forward(const Pass& pass) override { run(pass); }
+  void backward(const Pass& pass) override { run(pass); }
+
+ private:
+  void run(const Pass& pass) const {
+    Elements from = from_data_;
+    if (!from) from.data = reinterpret_cast<std::byte*>(const_cast<float*>(pass.batch.images));
+    cast(from, to_data_, padded_count(to_.md));
+  }
+  const Tensor from_, to_;
+  Elements from_data_, to_data_;
 };
 
 }  // namespace
 
-Lowering::Lowering(const nn::Graph& g, CpuStore& s, Mode m)
+Lowering::Lowering(const nn::Graph& g, CpuStore& s, Mode m, const std::vector<nn::ValueId>& given_half)
     : graph(g),
       store(s),
       engine(s.engine()),
       training(m == Mode::train),
       values_(g.values.size()),
-      gradients_(g.values.size()) {}
+      gradients_(g.values.size()) {
+  for (nn::Precision p : nn::storage_precision(g, s.precision(), given_half))
+    types_.push_back(p == nn::Precision::fp32 ? memory::data_type::f32 : s.half_type());
+}
 
-memory::desc Lowering::canonical(const Shape& shape) const {
+memory::desc Lowering::canonical(const Shape& shape, memory::data_type type) const {
   using tag = memory::format_tag;
-  if (shape.rank() != 4)
-    return {dims_of(shape), memory::data_type::f32, shape.rank() == 1 ? tag::a : tag::ab};
-  return {dims_of(shape), memory::data_type::f32, channel_block() == 16 ? tag::nChw16c : tag::nChw8c};
+  if (shape.rank() != 4) return {dims_of(shape), type, shape.rank() == 1 ? tag::a : tag::ab};
+  return {dims_of(shape), type, channel_block() == 16 ? tag::nChw16c : tag::nChw8c};
+}
+
+memory::data_type Lowering::kernel_type(nn::ValueId v) const {
+  return type(v) == memory::data_type::bf16 && store.product_type() == type(v) ? type(v)
+                                                                               : memory::data_type::f32;
 }
 
 void Lowering::touch(int slot) {
@@ -108,9 +126,32 @@ Tensor Lowering::read(nn::ValueId v) {
   return values_[v];
 }
 
+Tensor Lowering::read_as(nn::ValueId v, memory::data_type type) {
+  return convert(read(v), with_type(values_[v].md, type));
+}
+
+Tensor Lowering::read_operand(nn::ValueId v) {
+  if (!is_input(v) || store.half_type() == memory::data_type::f32) return read_as(v, store.half_type());
+  const memory::desc md = with_type(values_[v].md, store.half_type());
+  const Tensor to{md, scratch(md.get_size())};
+  prepend(std::make_unique<CastKernel>(Tensor{values_[v].md, -1}, to));
+  return to;
+}
+
+void Lowering::append_cast(const Tensor& from, const Tensor& to) {
+  extra_kernels.push_back(std::make_unique<CastKernel>(from, to));
+  following_.push_back(extra_kernels.back().get());
+}
+
 Tensor Lowering::make(nn::ValueId v, const memory::desc& md) {
-  values_[v] = {md, scratch(md.get_size())};
-  return values_[v];
+  const Tensor t{md, scratch(md.get_size())};
+  values_[v] = t;
+  if (type_of(md) != type(v)) {
+    const memory::desc stored = with_type(md, type(v));
+    values_[v] = {stored, scratch(stored.get_size())};
+    append_cast(t, values_[v]);
+  }
+  return t;
 }
 
 int Lowering::scratch(size_t bytes) {
@@ -129,10 +170,16 @@ void Lowering::prepend(std::unique_ptr<Kernel> kernel) {
   extra_kernels.push_back(std::move(kernel));
 }
 
+void Lowering::place(Kernel* kernel) {
+  sequence->push_back(kernel);
+  sequence->insert(sequence->end(), following_.begin(), following_.end());
+  following_.clear();
+}
+
 // Flattening is a change of name only in the plain layout: [N, C * H * W] is [N, C, H, W] there.
 static memory::desc as_4d(const memory::desc& flat, const memory::desc& other) {
   if (dims_of(flat).size() == dims_of(other).size()) return flat;
-  return {dims_of(other), memory::data_type::f32, memory::format_tag::nchw};
+  return {dims_of(other), type_of(flat), memory::format_tag::nchw};
 }
 
 Tensor Lowering::convert(const Tensor& t, const memory::desc& md) {
@@ -142,9 +189,19 @@ Tensor Lowering::convert(const Tensor& t, const memory::desc& md) {
   const Tensor from{unflattens ? as_4d(t.md, md) : t.md, t.slot};
   const memory::desc to_md = flattens ? as_4d(md, t.md) : md;
   if (from.md == to_md) return {md, t.slot};
-  const Tensor to{to_md, scratch(to_md.get_size())};
-  prepend(std::make_unique<ReorderKernel>(from, to, *this));
-  return {md, to.slot};
+  if (type_of(from.md) == type_of(to_md)) {
+    if (type_of(to_md) == memory::data_type::f16) {  // which the library may not reorder
+      const Tensor floats = convert(from, with_type(from.md, memory::data_type::f32));
+      return {md, convert(convert(floats, with_type(to_md, memory::data_type::f32)), to_md).slot};
+    }
+    const Tensor to{to_md, scratch(to_md.get_size())};
+    prepend(std::make_unique<ReorderKernel>(from, to, *this));
+    return {md, to.slot};
+  }
+  const memory::desc recast = with_type(from.md, type_of(to_md));
+  const Tensor to{recast, scratch(recast.get_size())};
+  prepend(std::make_unique<CastKernel>(from, to));
+  return {md, convert(to, to_md).slot};
 }
 
 bool Lowering::wants_gradient(nn::ValueId v) const { return training && !is_input(v); }
@@ -165,6 +222,11 @@ Tensor Lowering::gradient(nn::ValueId v, const memory::desc& md) {
   return total;
 }
 
+Tensor Lowering::operand_gradient(nn::ValueId v, const memory::desc& md) {
+  const Tensor own = gradient(v, with_type(md, type(v)));
+  return convert(convert(own, with_type(md, store.half_type())), md);
+}
+
 Tensor Lowering::sum(const Tensor& a, const Tensor& b) {
   Tensor to = exclusive(a) ? a : Tensor{a.md, scratch(a.md.get_size())};
   prepend(std::make_unique<SumKernel>(a, b, to));
@@ -179,9 +241,15 @@ Tensor Lowering::make_gradient(nn::ValueId v, const memory::desc& md) {
 
 void Lowering::give_gradient(nn::ValueId v, const Tensor& t) {
   if (!wants_gradient(v)) return;
-  touch(t.slot);
-  ++slots[t.slot].pending_readers;
-  gradients_[v].push_back(t);
+  Tensor given = t;
+  if (type_of(t.md) != type(v)) {
+    given.md = with_type(t.md, type(v));
+    given.slot = scratch(given.md.get_size());
+    append_cast(t, given);
+  }
+  touch(given.slot);
+  ++slots[given.slot].pending_readers;
+  gradients_[v].push_back(given);
 }
 
 int64_t channel_block() {

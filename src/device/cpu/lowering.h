@@ -75,7 +75,9 @@ class Primitive {
 
 class Lowering {
  public:
-  Lowering(const nn::Graph& graph, CpuStore& store, Mode mode);
+  /// `given_half`: see nn::storage_precision.
+  Lowering(const nn::Graph& graph, CpuStore& store, Mode mode,
+           const std::vector<nn::ValueId>& given_half = {});
 
   const nn::Graph& graph;
   CpuStore& store;
@@ -83,16 +85,30 @@ class Lowering {
   const bool training;
 
   /// The layout of activations: [N, C, H, W] in blocks of 16 (or 8) channels, everything else plain.
-  memory::desc canonical(const Shape& shape) const;
+  memory::desc canonical(const Shape& shape, memory::data_type type = memory::data_type::f32) const;
+  /// That of a value, in the type in which it and its gradient are stored (nn::storage_precision).
+  memory::desc canonical(nn::ValueId v) const { return canonical(graph.shape(v), type(v)); }
+  memory::data_type type(nn::ValueId v) const { return types_[v]; }
+  /// The type in which convolutions and matrix products run on half operands: theirs, or float where the
+  /// processor has no fast instructions for it.
+  memory::data_type product_type() const { return store.product_type(); }
+  /// The type in which the library's other kernels handle the value.
+  memory::data_type kernel_type(nn::ValueId v) const;
 
   /// The forward value, read at the present time.
   Tensor read(nn::ValueId v);
+  /// In another type, its layout kept.
+  Tensor read_as(nn::ValueId v, memory::data_type type);
+  /// As an operand of an operator that computes in half.
+  Tensor read_operand(nn::ValueId v);
   /// Its layout, for a kernel that may take the values from elsewhere.
   const Tensor& peek(nn::ValueId v) const { return values_[v]; }
   bool is_input(nn::ValueId v) const {
     return std::holds_alternative<nn::Input>(graph.nodes[graph.values[v].producer].op);
   }
   bool input_read = false;  ///< somebody reads the input value itself, not the batch in place
+  /// Memory in which a kernel leaves the value. Where `md` is not of the value's own type, a cast follows the
+  /// kernel; so it does in make_gradient() and give_gradient().
   Tensor make(nn::ValueId v, const memory::desc& md);
   /// The same memory under another name and shape (flatten, dropout in evaluation).
   void alias(nn::ValueId v, const Tensor& t) { values_[v] = t; }
@@ -100,7 +116,8 @@ class Lowering {
   void use(const Tensor& t) { touch(t.slot); }
   int scratch(size_t bytes);               ///< alive now; longer if used again
   int fixed(void* address, size_t bytes);  ///< parameters, gradients
-  /// `t` in layout `md`, through a reorder that is counted.
+  /// `t` in layout and type `md`: through a reorder, which is counted, where the layouts differ, through a
+  /// cast where types do.
   Tensor convert(const Tensor& t, const memory::desc& md);
 
   bool wants_gradient(nn::ValueId v) const;
@@ -108,6 +125,8 @@ class Lowering {
   std::vector<Tensor> gradients(nn::ValueId v);
   /// The one gradient of `v` in layout `md`, summed and converted as needed.
   Tensor gradient(nn::ValueId v, const memory::desc& md);
+  /// The gradient of an operator's output that computes in half: rounded to half, then as `md` says.
+  Tensor operand_gradient(nn::ValueId v, const memory::desc& md);
   /// a + b of one layout, into `a` where nobody else will read it.
   Tensor sum(const Tensor& a, const Tensor& b);
   /// A new gradient of `v`; or one that shares memory with another (`t`).
@@ -118,18 +137,23 @@ class Lowering {
 
   /// A kernel that runs before the present node's, in the present direction.
   void prepend(std::unique_ptr<Kernel> kernel);
+  /// The present node's kernel, behind what was prepended and in front of what must follow it.
+  void place(Kernel* kernel);
 
   void set_time(int time) { now_ = time; }
 
   std::vector<Slot> slots;
   std::vector<std::unique_ptr<Kernel>> extra_kernels;
-  std::vector<Kernel*>* sequence = nullptr;  ///< where prepend() puts its kernel
+  std::vector<Kernel*>* sequence = nullptr;  ///< where prepend() and place() put kernels
   int64_t activation_reorders = 0;
   int64_t primitives = 0;
 
  private:
   void touch(int slot);
+  void append_cast(const Tensor& from, const Tensor& to);
   int now_ = 0;
+  std::vector<memory::data_type> types_;
+  std::vector<Kernel*> following_;
   std::vector<Tensor> values_;
   std::vector<std::vector<Tensor>> gradients_;
 };

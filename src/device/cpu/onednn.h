@@ -3,6 +3,7 @@
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,18 @@ inline Dims dims_of(const Shape& s) { return Dims(s.begin(), s.end()); }
 
 #if DNNL_VERSION_MAJOR >= 3
 inline Dims dims_of(const memory::desc& md) { return md.get_dims(); }
+inline memory::data_type type_of(const memory::desc& md) { return md.get_data_type(); }
+/// The same layout of other elements. Throws std::logic_error for a layout that no activation or linear
+/// weight has.
+inline memory::desc with_type(const memory::desc& md, memory::data_type type) {
+  if (md.get_data_type() == type) return md;
+  if (md.get_inner_nblks() == 0) return {md.get_dims(), type, md.get_strides()};
+  using tag = memory::format_tag;
+  const memory::desc blocked(md.get_dims(), type, md.get_inner_blks()[0] == 16 ? tag::nChw16c : tag::nChw8c);
+  if (blocked.get_strides() != md.get_strides() || blocked.get_inner_blks() != md.get_inner_blks())
+    throw std::logic_error("no other type in the layout " + std::to_string(md.get_inner_nblks()));
+  return blocked;
+}
 inline bool is_plain_or_blocked(const memory::desc& md) {
   return md.get_format_kind() == memory::format_kind::blocked;
 }
@@ -29,6 +42,11 @@ inline std::string layout_text(const memory::desc& md) {
 }
 #else
 inline Dims dims_of(const memory::desc& md) { return Dims(md.data.dims, md.data.dims + md.data.ndims); }
+inline memory::data_type type_of(const memory::desc& md) { return md.data_type(); }
+inline memory::desc with_type(memory::desc md, memory::data_type type) {
+  md.data.data_type = memory::convert_to_c(type);
+  return md;
+}
 inline bool is_plain_or_blocked(const memory::desc& md) {
   return md.data.format_kind == dnnl_blocked && md.data.extra.flags == dnnl_memory_extra_flag_none;
 }

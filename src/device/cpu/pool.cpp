@@ -9,8 +9,8 @@ class PoolKernel final : public Kernel {
   PoolKernel(dnnl::algorithm kind, const Dims& kernel, const ConvolutionShape& shape, const nn::Node& node,
              Lowering& low)
       : kind_(kind), kernel_(kernel), shape_(shape), node_(node) {
-    x_md_ = low.canonical(low.graph.shape(node.inputs[0]));
-    y_md_ = low.canonical(low.graph.shape(node.output));
+    x_md_ = low.canonical(low.graph.shape(node.inputs[0]), low.kernel_type(node.output));
+    y_md_ = low.canonical(low.graph.shape(node.output), low.kernel_type(node.output));
     const Tensor x = low.convert(low.read(node.inputs[0]), x_md_);
     const bool keeps_maximum = low.training && kind == dnnl::algorithm::pooling_max;
     pd_ = pool_forward(low.engine,
@@ -26,7 +26,7 @@ class PoolKernel final : public Kernel {
   }
 
   void lower_backward(Lowering& low) override {
-    const Tensor dy = low.gradient(node_.output, y_md_);
+    const Tensor dy = low.convert(low.gradient(node_.output, low.canonical(node_.output)), y_md_);
     if (!low.wants_gradient(node_.inputs[0])) return;
     auto pd = pool_backward(low.engine, kind_, x_md_, y_md_, kernel_, shape_, pd_);
     if (!pd) throw std::runtime_error("oneDNN has no pooling gradient for '" + node_.name + "'");

@@ -15,7 +15,7 @@ CpuProgram::CpuProgram(const nn::Graph& fused, CpuStore& store, Mode mode)
     low.set_time(i);
     const nn::Node& node = graph_.nodes[i];
     kernels_.push_back(std::visit([&](const auto& op) { return lower(op, node, low); }, node.op));
-    forward_.push_back(kernels_.back().get());
+    low.place(kernels_.back().get());
   }
   if (!low.input_read) forward_.erase(forward_.begin());  // the input kernel's copy
   const Tensor logits = low.read(graph_.nodes.back().inputs[0]);
@@ -27,7 +27,7 @@ CpuProgram::CpuProgram(const nn::Graph& fused, CpuStore& store, Mode mode)
     for (int i = n - 1; i >= 0; --i) {
       low.set_time(2 * n - 1 - i);
       kernels_[i]->lower_backward(low);
-      sequence.push_back(kernels_[i].get());
+      low.place(kernels_[i].get());
       for (Kernel* k : sequence) backward_.push_back({k, {}});
       sequence.clear();
       const std::vector<nn::ParameterId>& p = graph_.nodes[i].parameters;

@@ -25,15 +25,12 @@ int64_t channel_block();
 template <class V>
 constexpr int64_t lanes = sizeof(V) / sizeof(float);
 
+/// Of floats that are not activations: parameters, statistics.
 template <class V>
 LOCKSTEP_INLINE V load(const float* p) {
   V v;
   std::memcpy(&v, p, sizeof v);
   return v;
-}
-template <class V>
-LOCKSTEP_INLINE void store(float* p, const V& v) {
-  std::memcpy(p, &v, sizeof v);
 }
 
 }  // namespace lockstep::device::cpu

@@ -25,15 +25,17 @@ class SoftmaxCrossEntropyKernel final : public Kernel {
     low.give_gradient(node_.inputs[0], dx_);
   }
   void bind(const std::vector<Slot>& slots) override {
-    x_data_ = address(slots, x_), dx_data_ = address(slots, dx_);
+    x_data_ = reinterpret_cast<float*>(elements(slots, x_).data);
+    dx_data_ = reinterpret_cast<float*>(elements(slots, dx_).data);
     rows_ = static_cast<Row*>(slots[losses_slot_].address);
   }
   void forward(const Pass& pass) override {
+    const float scale = pass.key.gradient_scale * pass.key.loss_scale;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < samples_; ++n)
       rows_[n] =
           row(x_data_ + n * classes_, pass.batch.labels[n], pass.batch.weights ? pass.batch.weights[n] : 1.0f,
-              pass.key.gradient_scale, training_ ? dx_data_ + n * classes_ : nullptr);
+              scale, training_ ? dx_data_ + n * classes_ : nullptr);
     double loss = 0, weight = 0, samples = 0, top1 = 0, top5 = 0;
     for (int64_t n = 0; n < samples_; ++n) {
       loss += rows_[n].loss, weight += rows_[n].weight, samples += rows_[n].counts;

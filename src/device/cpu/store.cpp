@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/random.h"
-#include "device/cpu/lowering.h"
+#include "device/cpu/elementwise.h"
 #include "nn/gradient_order.h"
 
 namespace lockstep::device::cpu {
@@ -16,8 +16,14 @@ static memory::desc plain(const Shape& shape) {
   return {dims_of(shape), memory::data_type::f32, tags[shape.rank()]};
 }
 
-CpuStore::CpuStore(const nn::Graph& g, const dnnl::engine& engine)
-    : engine_(engine), stream_(engine), parameters_(g.parameters), slot_of_(g.parameters.size()) {
+CpuStore::CpuStore(const nn::Graph& g, const dnnl::engine& engine, nn::Precision precision, bool native_bf16)
+    : precision_(precision),
+      product_type_(precision == nn::Precision::bf16 && native_bf16 ? memory::data_type::bf16
+                                                                    : memory::data_type::f32),
+      engine_(engine),
+      stream_(engine),
+      parameters_(g.parameters),
+      slot_of_(g.parameters.size()) {
   layouts_.resize(parameters_.size());
   for (size_t p = 0; p < parameters_.size(); ++p) layouts_[p] = plain(parameters_[p].shape);
   for (const nn::Node& node : g.nodes) {
@@ -59,6 +65,12 @@ CpuStore::CpuStore(const nn::Graph& g, const dnnl::engine& engine)
   buffers_ = HugeBuffer(buffer_at * sizeof(float));
   statistics_ = HugeBuffer((kMetrics + buffer_at) * sizeof(float));
   initialize(0);
+}
+
+memory::data_type CpuStore::half_type() const {
+  constexpr memory::data_type types[] = {memory::data_type::f32, memory::data_type::bf16,
+                                         memory::data_type::f16};
+  return types[static_cast<int>(precision_)];
 }
 
 ShardMetrics CpuStore::metrics(std::span<const float> s) const {
@@ -127,7 +139,8 @@ void CpuStore::update_running_statistics(std::span<const float> statistics) {
   }
 }
 
-void* CpuStore::copy_of(nn::ParameterId p, const memory::desc& md) {
+void* CpuStore::operand(nn::ParameterId p, const memory::desc& md) {
+  if (precision_ == nn::Precision::fp32 && md == layouts_[p]) return value(p);
   for (const auto& c : copies_)
     if (c->parameter == p && c->md == md) return c->data.data();
   auto copy = std::make_unique<Copy>();
@@ -147,6 +160,8 @@ void* CpuStore::copy_of(nn::ParameterId p, const memory::desc& md) {
 void CpuStore::refresh(Copy& copy) {
   if (dnnl_primitive_execute(copy.reorder.get(), stream_.get(), 2, copy.args) != dnnl_success)
     throw std::runtime_error("oneDNN could not reorder parameter '" + parameters_[copy.parameter].name + "'");
+  if (type_of(copy.md) == memory::data_type::f32)
+    round_to(half_type(), copy.data.as<float>().data(), padded_count(copy.md));
 }
 
 void CpuStore::refresh_copies() {

@@ -7,12 +7,15 @@
 #include "core/huge_buffer.h"
 #include "device/cpu/onednn.h"
 #include "device/program.h"
+#include "nn/precision.h"
 
 namespace lockstep::device::cpu {
 
 class CpuStore final : public Store {
  public:
-  CpuStore(const nn::Graph& fused, const dnnl::engine& engine);
+  /// `native_bf16`: whether the library computes products of bf16.
+  CpuStore(const nn::Graph& fused, const dnnl::engine& engine, nn::Precision precision = nn::Precision::fp32,
+           bool native_bf16 = false);
 
   const std::vector<ParameterSlot>& parameters() const override { return slots_; }
   const std::vector<BufferSlot>& buffers() const override { return buffer_slots_; }
@@ -29,6 +32,10 @@ class CpuStore final : public Store {
   size_t copy_bytes() const override;
 
   // For the kernels.
+  nn::Precision precision() const { return precision_; }
+  /// The type of half values, and the type in which products of them are computed.
+  memory::data_type half_type() const;
+  memory::data_type product_type() const { return product_type_; }
   const memory::desc& layout(nn::ParameterId p) const { return layouts_[p]; }
   float* value(nn::ParameterId p) { return values().data() + slots_[slot_of_[p]].range.begin; }
   float* gradient(nn::ParameterId p) { return gradients().data() + slots_[slot_of_[p]].range.begin; }
@@ -36,8 +43,9 @@ class CpuStore final : public Store {
   float* buffer(nn::BufferId b) { return buffer_values().data() + buffer_slots_[b].range.begin; }
   /// Where a batch norm leaves the shard's mean for this buffer (running_mean or running_var).
   float* statistic(nn::BufferId b) { return statistics().data() + kMetrics + buffer_slots_[b].range.begin; }
-  /// The parameter's values in another layout, kept current by refresh_copies().
-  void* copy_of(nn::ParameterId p, const memory::desc& md);
+  /// The parameter's values in a layout of floats or of the half type, rounded to half in mixed precision;
+  /// kept current by refresh_copies(). The parameter itself where nothing differs.
+  void* operand(nn::ParameterId p, const memory::desc& md);
 
   /// One arena for all programs: they never run at the same time. `generation` changes when it moves.
   void reserve_arena(size_t bytes);
@@ -57,6 +65,8 @@ class CpuStore final : public Store {
   };
   void refresh(Copy& copy);
 
+  nn::Precision precision_;
+  memory::data_type product_type_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::vector<nn::Parameter> parameters_;  ///< in graph order
