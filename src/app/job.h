@@ -19,6 +19,7 @@ struct ModelChoice {
   std::string name = "cnn";       ///< models/registry.h
   std::string weights;            ///< safetensors file to start from; empty: initialise
   std::optional<double> dropout;  ///< before the classifier; no value: the model's default
+  bool sync_batch_norm = false;   ///< batch norm's statistics span all devices
 };
 
 /// One member a section; docs/jobs.md says what each key means.

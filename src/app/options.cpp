@@ -36,7 +36,9 @@ Table model(ModelChoice& m) {
   name.accepts = "";
   return {name, input_file("model.weights", m.weights, "safetensors file with the parameters to start from"),
           number("model.dropout", "P", m.dropout, from_to_below(0, 1),
-                 "dropout before the classifier; empty: the model's default")};
+                 "dropout before the classifier; empty: the model's default"),
+          flag("model.sync_batch_norm", m.sync_batch_norm,
+               "statistics of batch norm over the shards that all devices train at the same time")};
 }
 
 Table data(train::DataOptions& d) {

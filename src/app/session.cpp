@@ -328,6 +328,7 @@ models::ModelOptions model_for(const Job& job, const data::ClassificationSet& se
   options.height = sample[1];
   options.width = sample[2];
   options.dropout = job.model.dropout;
+  options.sync_batch_norm = job.model.sync_batch_norm;
   return models::resolve(options);
 }
 
@@ -358,6 +359,8 @@ void require_agreement(comm::World& world, const DataSets& data, train::ReplicaT
           "give every rank the same file");
 
   // All parameters at once; one by one only to say which.
+  agree(world, "the shape of a micro-batch", team.first().replica->graph().shape(0).text(),
+        "give every rank the same data and transforms");
   device::Store& store = team.first().store();
   auto describe = [&](const device::ParameterSlot& p) {
     std::vector<float> logical(p.shape.count());

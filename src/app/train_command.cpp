@@ -263,6 +263,10 @@ class TrainCommand {
     if (root()) {
       if (std::string note = team_->first().device->precision_note(job_.amp.mode); !note.empty())
         warnings_.push_back(note);
+      if (job_.model.sync_batch_norm && devices() < plan_.shards)
+        warnings_.emplace_back(
+            "synchronised batch norm spans the shards that run at the same time\n  another number of devices "
+            "gives another result\n  set batch.accumulation 1 to span the whole batch");
       if (plan_.world_dependent)
         warnings_.emplace_back(
             "batch.global follows the number of devices\n  another number of devices gives another result\n  "

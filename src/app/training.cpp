@@ -97,6 +97,7 @@ class Builder {
                                  .clip_norm = job_.optim.clip_norm,
                                  .bucket_mib = job_.parallel.bucket_mib,
                                  .wire = job_.parallel.collective.compress,
+                                 .sync_batch_norm = job_.model.sync_batch_norm,
                                  .root = job_.parallel.dp_sync == "root"};
       if (job_.amp.mode == nn::Precision::fp16) options.scaler = job_.amp.scaler;
       m.step = std::make_unique<train::Step>(*m.replica, *m.collective, m.optimizer.get(), options);

@@ -45,6 +45,14 @@ struct ShardMetrics {
   float share = 0;  ///< shard's samples / nominal micro-batch: the weight of its batch-norm statistics
 };
 
+/// Sums over all devices, in place, for layers whose statistics span them. Every device makes the same calls
+/// in the same order.
+class SumOverDevices {
+ public:
+  virtual ~SumOverDevices() = default;
+  virtual void sum(std::span<double> values) = 0;
+};
+
 /// A replica's state in flat, aligned memory, parameters in the order in which backward finishes them. Shared
 /// by all programs of the replica (training, the last partial shard, evaluation).
 class Store {
@@ -73,6 +81,9 @@ class Store {
   /// change.
   virtual void refresh_copies() = 0;
   virtual size_t copy_bytes() const = 0;
+
+  /// Who sums for synchronised batch norm, in all programs of this store; set before the first pass with one.
+  virtual void sum_over_devices(SumOverDevices* sum) = 0;
 };
 
 enum class Mode { train, evaluate };
@@ -114,6 +125,10 @@ class Program {
   /// Fills Store::gradients(). on_ready(range) fires as ranges become final, always in the same order, and
   /// together cover it.
   virtual void backward(const std::function<void(Range)>& on_ready) = 0;
+  /// The same two for a device that has no sample in this shard while others have: takes its part in what
+  /// spans the devices, and leaves statistics and gradients of zero.
+  virtual void forward_empty() = 0;
+  virtual void backward_empty(const std::function<void(Range)>& on_ready) = 0;
   /// [N, classes] of the last forward.
   virtual void logits(std::span<float> out) const = 0;
   virtual ProgramMemory memory() const = 0;

@@ -116,6 +116,8 @@ nn::Graph build(const ModelOptions& options, int64_t micro_batch, const nn::Soft
   nn::Graph graph(micro_batch);
   const nn::ValueId x = graph.input({r.channels, r.height, r.width});
   graph.softmax_cross_entropy(find_entry(r.name).builder(graph, x, r), loss);
+  for (nn::Node& node : graph.nodes)
+    if (auto* bn = std::get_if<nn::BatchNorm>(&node.op)) bn->sync = r.sync_batch_norm;
   return graph;
 }
 

@@ -18,6 +18,7 @@ struct ModelOptions {
   int64_t height = 0;
   int64_t width = 0;
   std::optional<double> dropout;  ///< before the classifier, in [0, 1)
+  bool sync_batch_norm = false;   ///< of every batch norm: its statistics span all devices
 };
 
 struct ModelInfo {

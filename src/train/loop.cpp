@@ -172,7 +172,8 @@ class Loop {
   void report_interval(bool last) {
     const monitor::PhaseTotals interval = timer_.take_interval();
     if (interval.steps == 0) return;
-    const double loss = at_.interval_loss / at_.interval_weight;
+    const double loss = at_.interval_weight > 0 ? at_.interval_loss / at_.interval_weight
+                                                : std::numeric_limits<double>::quiet_NaN();
     if (at_.interval_weight > 0) at_.train_loss = loss;
     const double seconds = interval.total_seconds(), a_step = seconds / static_cast<double>(interval.steps);
     monitor::StepMetrics m;

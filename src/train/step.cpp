@@ -13,10 +13,12 @@ Step::Step(Replica& replica, comm::Collective& collective, Optimizer* optimizer,
       collective_(collective),
       optimizer_(optimizer),
       o_(options),
+      sum_(collective),
       gradient_tree_(replica.device(), replica.store().gradients().size(), options.plan.accumulation),
       statistics_tree_(replica.device(), replica.store().statistics().size(), options.plan.accumulation),
       reduced_(replica.store().statistics().size() + 1) {
   if (options.scaler) scaler_.emplace(*options.scaler);
+  if (options.sync_batch_norm) replica.store().sum_over_devices(&sum_);
   const auto bucket = static_cast<int64_t>(options.bucket_mib * (1 << 20) / sizeof(float));
   int64_t begin = 0;
   for (const device::ParameterSlot& slot : replica.store().parameters())
@@ -56,31 +58,43 @@ void Step::share_parameters() {
   if (collective_.device() != 0) store.refresh_copies();
 }
 
+void Step::Sum::sum(std::span<double> values) {
+  timer_->enter(Phase::exposed_comm);
+  collective_.all_reduce(values).wait();
+  timer_->enter(pass_);
+}
+
 void Step::run_shard(const nn::Batch& batch, int64_t step, bool last, monitor::PhaseTimer& timer) {
   device::Store& store = replica_.store();
   device::Program* program = nullptr;
+  timer.enter(Phase::forward);
+  sum_.within(timer, Phase::forward);
   if (batch.count > 0) {
-    timer.enter(Phase::forward);
     program = &replica_.program(device::Mode::train, batch.count);
     program->load(batch);
     program->forward({o_.seed, static_cast<uint32_t>(step),
                       static_cast<float>(1.0 / static_cast<double>(o_.plan.global)),
                       static_cast<float>(batch.count) / static_cast<float>(o_.plan.micro),
                       scaler_ ? scaler_->scale() : 1.0f});
+  } else if (o_.sync_batch_norm) {
+    program = &replica_.program(device::Mode::train, o_.plan.micro);
+    program->forward_empty();
   } else {
     std::ranges::fill(store.statistics(), 0.0f);
   }
   timer.enter(Phase::backward);
+  sum_.within(timer, Phase::backward);
   if (last) {
     std::span<float> statistics = store.statistics();
     statistics_tree_.finish(statistics, 0, statistics.size());
     std::ranges::copy(statistics, reduced_.begin());
     handles_.back() = collective_.all_reduce(std::span<float>(reduced_));
   }
+  const auto ready = [this, last](device::Range range) {
+    if (last) submit_ready(range.end);
+  };
   if (program) {
-    program->backward([&](device::Range ready) {
-      if (last) submit_ready(ready.end);
-    });
+    batch.count > 0 ? program->backward(ready) : program->backward_empty(ready);
   } else {
     replica_.device().fill(store.gradients(), 0.0f);
   }

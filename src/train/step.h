@@ -34,6 +34,7 @@ struct StepOptions {
   double bucket_mib = 8;                    ///< gradient bytes reduced in one operation, in MiB
   std::optional<GradScalerOptions> scaler;  ///< fp16: scale the loss
   Dtype wire = Dtype::f32;                  ///< what gradients cross between ranks in
+  bool sync_batch_norm = false;             ///< the model has statistics that span the devices
   bool root = false;  ///< device 0 alone has an optimizer: it updates, and sends the parameters to all
 };
 
@@ -61,6 +62,19 @@ class Step {
   size_t bytes() const;  ///< of partial sums
 
  private:
+  // Sums for synchronised batch norm; the pass waits for it.
+  class Sum final : public device::SumOverDevices {
+   public:
+    explicit Sum(comm::Collective& collective) : collective_(collective) {}
+    void sum(std::span<double> values) override;
+    /// What the time of the pass counts as.
+    void within(monitor::PhaseTimer& timer, monitor::Phase pass) { timer_ = &timer, pass_ = pass; }
+
+   private:
+    comm::Collective& collective_;
+    monitor::PhaseTimer* timer_ = nullptr;
+    monitor::Phase pass_ = monitor::Phase::forward;
+  };
   void run_shard(const nn::Batch& batch, int64_t step, bool last, monitor::PhaseTimer& timer);
   void submit_ready(int64_t ready_end);
   void update(double lr, int64_t taken, StepOutcome& outcome);
@@ -70,6 +84,7 @@ class Step {
   comm::Collective& collective_;
   Optimizer* const optimizer_;
   const StepOptions o_;
+  Sum sum_;
   ShardTree gradient_tree_, statistics_tree_;
   std::vector<int64_t> bucket_ends_;
   size_t next_bucket_ = 0;

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <vector>
 
 #include "device/cpu/elementwise.h"
 
@@ -262,6 +264,21 @@ void by_channel_block(int64_t blocks, int64_t samples, const Partial& partial, c
   }
 }
 
+// The same with `between` on the calling thread alone, once all partials are there.
+template <class Partial, class Between, class Finish, class Use>
+void in_phases(int64_t blocks, int64_t samples, const Partial& partial, const Between& between,
+               const Finish& finish, const Use& use) {
+#pragma omp parallel for collapse(2) schedule(static)
+  for (int64_t b = 0; b < blocks; ++b)
+    for (int64_t n = 0; n < samples; ++n) partial(b, n);
+  between();
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < blocks; ++b) finish(b);
+#pragma omp parallel for collapse(2) schedule(static)
+  for (int64_t b = 0; b < blocks; ++b)
+    for (int64_t n = 0; n < samples; ++n) use(b, n);
+}
+
 class BatchNormKernel final : public Kernel {
  public:
   BatchNormKernel(const nn::BatchNorm& op, const nn::Node& node, Lowering& low)
@@ -269,6 +286,8 @@ class BatchNormKernel final : public Kernel {
     const Shape in = low.graph.shape(node.inputs[0]);
     samples_ = in[0], channels_ = in[1], height_ = in[2], width_ = in[3], pixels_ = height_ * width_;
     blocks_ = (channels_ + B_ - 1) / B_;
+    synchronized_ = op.sync && training_;
+    if (synchronized_) across_.resize(2 * blocks_ * B_ + 1);
     md_ = low.canonical(in, low.type(node.output));
     x_ = low.convert(low.read(node.inputs[0]), md_);
     if (op.add) residual_ = low.convert(low.read(node.inputs[1]), md_);
@@ -349,10 +368,18 @@ class BatchNormKernel final : public Kernel {
       apply(x_data_.at(i), residual_data_.at(i), op_.relu, pixels_, vector(kScale, b), vector(kShift, b),
             y_data_.at(i));
     };
-    by_channel_block(blocks_, samples_, partial, finish, use);
+    if (!synchronized_) return by_channel_block(blocks_, samples_, partial, finish, use);
+    in_phases(
+        blocks_, samples_, partial, [&] { sum_moments(pass); }, finish, use);
   }
 
-  void backward(const Pass&) override {
+  void forward_empty(const Pass& pass) override {
+    if (!synchronized_) return;
+    std::fill(across_.begin(), across_.end(), 0.0);
+    pass.sum->sum(across_);
+  }
+
+  void backward(const Pass& pass) override {
     const int storage = x_data_.storage;
     const auto backward_sums = backward_sums_kernel(B_, storage);
     const auto backward_sums_pool = backward_sums_pool_kernel(B_, storage);
@@ -380,7 +407,16 @@ class BatchNormKernel final : public Kernel {
                      pixels_, vector(kScale, b), vector(kShift, b), vector(kA, b), vector(kB, b),
                      vector(kC, b), dx_data_.at(i));
     };
-    by_channel_block(blocks_, samples_, partial, finish, use);
+    if (!synchronized_) return by_channel_block(blocks_, samples_, partial, finish, use);
+    in_phases(
+        blocks_, samples_, partial, [&] { sum_gradients(pass); }, finish, use);
+  }
+
+  void backward_empty(const Pass& pass) override {
+    if (!synchronized_) return;
+    const std::span<double> sums(across_.data(), across_.size() - 1);
+    std::ranges::fill(sums, 0.0);
+    pass.sum->sum(sums);
   }
 
  private:
@@ -402,17 +438,58 @@ class BatchNormKernel final : public Kernel {
       }
   }
 
+  // Statistics that span the devices: of each channel the sums of x and x^2 (in the backward pass, of dz and
+  // dz * (x - mean)) over all of them, then the pixels that they have. About zero and not about the device's
+  // pivot, which the others do not know; doubles bear it.
+  void sum_moments(const Pass& pass) {
+    const double count = static_cast<double>(samples_ * pixels_);
+    for (int64_t b = 0; b < blocks_; ++b) {
+      double sum[16], square[16];
+      total(partials_, b, sum, square);
+      for (int64_t k = 0; k < B_; ++k) {
+        const double pivot = x_data_.get(at(b, 0) + k);
+        double* mine = across_.data() + 2 * (b * B_ + k);
+        mine[0] = sum[k] + count * pivot;
+        mine[1] = square[k] + pivot * (2 * sum[k] + count * pivot);
+      }
+    }
+    across_.back() = count;
+    pass.sum->sum(across_);
+  }
+  void sum_gradients(const Pass& pass) {
+    for (int64_t b = 0; b < blocks_; ++b) {
+      double sum[16], product[16];
+      total(partials_backward_, b, sum, product);
+      parameter_gradients(b, sum, product);
+      for (int64_t k = 0; k < B_; ++k) {
+        across_[2 * (b * B_ + k)] = sum[k];
+        across_[2 * (b * B_ + k) + 1] = product[k];
+      }
+    }
+    pass.sum->sum(std::span<double>(across_.data(), across_.size() - 1));
+  }
+  void read_across(int64_t b, double* first, double* second) const {
+    for (int64_t k = 0; k < B_; ++k) {
+      first[k] = across_[2 * (b * B_ + k)];
+      second[k] = across_[2 * (b * B_ + k) + 1];
+    }
+  }
+  double count() const { return synchronized_ ? across_.back() : static_cast<double>(samples_ * pixels_); }
+
   void finish_forward(int64_t b, float share) {
     double sum[16], square[16];
-    if (training_) total(partials_, b, sum, square);
-    const double count = static_cast<double>(samples_ * pixels_);
+    if (synchronized_)
+      read_across(b, sum, square);
+    else if (training_)
+      total(partials_, b, sum, square);
+    const double count = this->count();
     for (int64_t k = 0; k < B_; ++k) {
       const int64_t c = b * B_ + k;
       double mean = 0, var = 0;
       if (c < channels_) {
         if (training_) {
           const double off = sum[k] / count;  // from the pivot, the first pixel
-          mean = static_cast<double>(x_data_.get(at(b, 0) + k)) + off;
+          mean = (synchronized_ ? 0.0 : static_cast<double>(x_data_.get(at(b, 0) + k))) + off;
           var = std::max(0.0, square[k] / count - off * off);
           shard_mean_[c] = share * static_cast<float>(mean);
           shard_var_[c] = share * static_cast<float>(count > 1 ? var * count / (count - 1) : var);
@@ -430,17 +507,25 @@ class BatchNormKernel final : public Kernel {
     }
   }
 
+  // Of this device's shard: they are summed over devices like all gradients.
+  void parameter_gradients(int64_t b, const double* sum, const double* product) {
+    for (int64_t k = 0; k < B_ && b * B_ + k < channels_; ++k) {
+      dgamma_[b * B_ + k] = static_cast<float>(product[k] * vector(kInverse, b)[k]);
+      dbeta_[b * B_ + k] = static_cast<float>(sum[k]);
+    }
+  }
+
   void finish_backward(int64_t b) {
     double sum[16], product[16];
-    total(partials_backward_, b, sum, product);
-    const double count = static_cast<double>(samples_ * pixels_);
+    if (synchronized_) {
+      read_across(b, sum, product);
+    } else {
+      total(partials_backward_, b, sum, product);
+      parameter_gradients(b, sum, product);
+    }
+    const double count = this->count();
     for (int64_t k = 0; k < B_; ++k) {
-      const int64_t c = b * B_ + k;
       const double inverse = vector(kInverse, b)[k], scale = vector(kScale, b)[k], mean = vector(kMean, b)[k];
-      if (c < channels_) {
-        dgamma_[c] = static_cast<float>(product[k] * inverse);
-        dbeta_[c] = static_cast<float>(sum[k]);
-      }
       const double slope = -scale * inverse * inverse * product[k] / count;
       vector(kA, b)[k] = static_cast<float>(scale);
       vector(kB, b)[k] = static_cast<float>(slope);
@@ -453,6 +538,8 @@ class BatchNormKernel final : public Kernel {
   const bool training_;
   const int64_t B_;
   int64_t samples_ = 0, channels_ = 0, height_ = 0, width_ = 0, pixels_ = 0, blocks_ = 0;
+  bool synchronized_ = false;
+  std::vector<double> across_;  ///< kept from forward to backward for its last element
   memory::desc md_, y_md_;
   Tensor x_, residual_, y_, dy_, dy2_, dz_, dx_;
   int vectors_slot_ = -1, partials_slot_ = -1, partials_backward_slot_ = -1;

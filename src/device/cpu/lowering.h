@@ -31,6 +31,7 @@ struct Pass {
   dnnl::stream& stream;
   const nn::Batch& batch;
   PassKey key;
+  SumOverDevices* sum = nullptr;
 };
 
 class Lowering;
@@ -45,6 +46,9 @@ class Kernel {
   virtual void bind(const std::vector<Slot>& slots) = 0;
   virtual void forward(const Pass&) {}
   virtual void backward(const Pass&) {}
+  /// On a device without samples: what spans the devices alone.
+  virtual void forward_empty(const Pass&) {}
+  virtual void backward_empty(const Pass&) {}
 };
 
 /// A oneDNN primitive with its arguments prepared, so that running it builds nothing.

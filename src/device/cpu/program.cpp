@@ -69,14 +69,31 @@ void CpuProgram::forward(const PassKey& key) {
   key_ = key;
   std::span<float> statistics = store_.statistics();
   std::fill(statistics.begin(), statistics.end(), 0.0f);
-  Pass pass{stream_, batch_, key_};
+  Pass pass{stream_, batch_, key_, store_.sum_over_devices()};
   for (Kernel* k : forward_) k->forward(pass);
 }
 
 void CpuProgram::backward(const std::function<void(Range)>& on_ready) {
-  Pass pass{stream_, batch_, key_};
+  Pass pass{stream_, batch_, key_, store_.sum_over_devices()};
   for (const Backward& step : backward_) {
     step.kernel->backward(pass);
+    if (step.ready.size() > 0) on_ready(step.ready);
+  }
+}
+
+void CpuProgram::forward_empty() {
+  std::span<float> statistics = store_.statistics();
+  std::fill(statistics.begin(), statistics.end(), 0.0f);
+  Pass pass{stream_, batch_, key_, store_.sum_over_devices()};
+  for (Kernel* k : forward_) k->forward_empty(pass);
+}
+
+void CpuProgram::backward_empty(const std::function<void(Range)>& on_ready) {
+  Pass pass{stream_, batch_, key_, store_.sum_over_devices()};
+  std::span<float> gradients = store_.gradients();
+  std::fill(gradients.begin(), gradients.end(), 0.0f);
+  for (const Backward& step : backward_) {
+    step.kernel->backward_empty(pass);
     if (step.ready.size() > 0) on_ready(step.ready);
   }
 }

@@ -11,6 +11,8 @@ class CpuProgram final : public Program {
   void load(const nn::Batch& batch) override;
   void forward(const PassKey& key) override;
   void backward(const std::function<void(Range)>& on_ready) override;
+  void forward_empty() override;
+  void backward_empty(const std::function<void(Range)>& on_ready) override;
   void logits(std::span<float> out) const override;
   ProgramMemory memory() const override { return memory_; }
   ProgramCounts counts() const override;

@@ -30,8 +30,10 @@ class CpuStore final : public Store {
   void update_running_statistics(std::span<const float> statistics) override;
   void refresh_copies() override;
   size_t copy_bytes() const override;
+  void sum_over_devices(SumOverDevices* sum) override { sum_ = sum; }
 
   // For the kernels.
+  SumOverDevices* sum_over_devices() const { return sum_; }
   nn::Precision precision() const { return precision_; }
   /// The type of half values, and the type in which products of them are computed.
   memory::data_type half_type() const;
@@ -79,6 +81,7 @@ class CpuStore final : public Store {
   HugeBuffer values_, gradients_, buffers_, statistics_, arena_;
   std::vector<std::unique_ptr<Copy>> copies_;
   int generation_ = 0;
+  SumOverDevices* sum_ = nullptr;
 };
 
 }  // namespace lockstep::device::cpu

@@ -10,6 +10,7 @@ namespace lockstep::nn {
 struct BatchNorm {
   double eps = 1e-5;
   double momentum = 0.1;
+  bool sync = false;  ///< the statistics of a training pass span all devices, as torch.nn.SyncBatchNorm
   bool add = false;   ///< set by the fusion pass
   bool relu = false;  ///< set by the fusion pass
   bool pool =
