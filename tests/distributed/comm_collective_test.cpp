@@ -298,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(Collective, Compressed, kHalves, half_name);
 
 TEST_P(Compressed, AllReduceEqualsTheSerialReferenceBitForBit) {
   std::vector<size_t> sizes(std::begin(kSizes), std::end(kSizes));
-  sizes.insert(sizes.end(), {kLarge, kLarge + 5});  // whole chunks, and one of fewer elements than ranks
+  sizes.push_back(kLarge + 5);  // whole chunks, then one of fewer elements than the most ranks
   for (size_t count : sizes) {
     const auto all = all_values(count, count);
     EXPECT_TRUE(same_bits(reduced(all[world().rank()]), test::compressed_sum(GetParam(), all, 1))) << count;
