@@ -88,7 +88,7 @@ TEST_P(Replicas, AllReduceIsTheTreeOverAllDevices) {
 TEST_P(Replicas, CompressedAllReduceRoundsBetweenRanksOnly) {
   if (exact_) GTEST_SKIP() << "exact compresses nothing";
   for (Dtype half : {Dtype::bf16, Dtype::f16})
-    for (size_t count : kSizes) {
+    for (size_t count : {0, 1, 3, 17, 4097, 65'537}) {
       std::vector<std::vector<float>> all;
       for (int d = 0; d < devices_; ++d) all.push_back(test::values_in(half, d, count, count));
       const std::vector<float> expected = test::compressed_sum(half, all, collectives_.size());
