@@ -101,16 +101,14 @@ train::BatchPlan resolve_batch(const train::BatchOptions& batch, int64_t devices
 }
 
 void check_exact(const train::BatchPlan& plan, int64_t devices) {
-  const auto power = [](int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); };
-  if (power(devices) && power(plan.shards)) return;
+  if (std::has_single_bit(static_cast<uint64_t>(devices))) return;
   std::vector<int64_t> sizes;
-  const int64_t shards = std::bit_floor(static_cast<uint64_t>(plan.shards));
-  for (int64_t d = 1; d <= shards && sizes.size() < 8; d *= 2) sizes.push_back(d);
+  for (int64_t d = 1; plan.shards % d == 0 && sizes.size() < 12; d *= 2) sizes.push_back(d);
   throw UserError(
       fmt::format("parallel.reduction 'exact' cannot sum '{}' shards on '{}' devices", plan.shards, devices),
-      "its fixed binary tree needs powers of two for both; shards = batch.global / batch.micro",
-      fmt::format("use {} devices with batch.global '{}' (micro '{}'), or --reduction fast", list(sizes),
-                  shards * plan.micro, plan.micro));
+      "the devices share out one fixed tree over the shards, which goes for powers of two that divide them; "
+      "shards = batch.global / batch.micro",
+      fmt::format("use {} devices for this batch, or --reduction fast", list(sizes)));
 }
 
 }  // namespace lockstep::app

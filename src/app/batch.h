@@ -16,8 +16,8 @@ inline constexpr int64_t kDefaultGlobalBatch = 128;  ///< 8 shards: the same ste
 /// Throws UserError with the arithmetic, and the values that would do, when it does not divide.
 train::BatchPlan resolve_batch(const train::BatchOptions& batch, int64_t devices);
 
-/// Exact reduction sums shards in a binary tree: throws UserError, saying what would do, unless both the
-/// shards and the devices are powers of two.
+/// Exact reduction sums shards in one tree whose branches a power of two of devices can share out: throws
+/// UserError, saying what would do, for another number of devices.
 void check_exact(const train::BatchPlan& plan, int64_t devices);
 
 }  // namespace lockstep::app

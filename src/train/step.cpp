@@ -1,7 +1,6 @@
 #include "train/step.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace lockstep::train {
@@ -14,8 +13,10 @@ Step::Step(Replica& replica, comm::Collective& collective, Optimizer* optimizer,
       optimizer_(optimizer),
       o_(options),
       sum_(collective),
-      gradient_tree_(replica.device(), replica.store().gradients().size(), options.plan.accumulation),
-      statistics_tree_(replica.device(), replica.store().statistics().size(), options.plan.accumulation),
+      gradient_tree_(replica.device(), replica.store().gradients().size(), options.plan.accumulation,
+                     options.plan.shards),
+      statistics_tree_(replica.device(), replica.store().statistics().size(), options.plan.accumulation,
+                       options.plan.shards),
       reduced_(replica.store().statistics().size() + 1) {
   if (options.scaler) scaler_.emplace(*options.scaler);
   if (options.sync_batch_norm) replica.store().sum_over_devices(&sum_);
@@ -26,11 +27,6 @@ Step::Step(Replica& replica, comm::Collective& collective, Optimizer* optimizer,
   const int64_t end = replica.store().parameters().back().range.end;
   if (bucket_ends_.empty() || bucket_ends_.back() != end) bucket_ends_.push_back(end);
   handles_.resize(bucket_ends_.size() + 1);
-}
-
-size_t Step::bytes() const {
-  const auto levels = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(o_.plan.accumulation - 1)));
-  return levels * replica_.store().gradients().size_bytes();
 }
 
 void Step::submit_ready(int64_t ready_end) {

@@ -59,7 +59,7 @@ class Step {
   /// device that holds the reduced gradients.
   std::string first_non_finite() const;
 
-  size_t bytes() const;  ///< of partial sums
+  size_t bytes() const { return gradient_tree_.bytes(); }  ///< of partial sums
 
  private:
   // Sums for synchronised batch norm; the pass waits for it.

@@ -54,8 +54,20 @@ TEST_F(ReplicasTest, ThatCannotBeAreRefused) {
           {"parallel.devices names device '977', which rank '0'", "cores"});
   refused("--replicas 0", {"parallel.replicas", "at least 1"});
   refused("--replicas 3", {"'3' devices"});
-  refused("--replicas 3 --batch.global 24", {"exact", "powers of two"});
+  refused("--replicas 3 --batch.global 24", {"exact", "use '1', '2' devices"});
   refused("--dp-sync roots", {"parallel.dp_sync", "'root'"});
+}
+
+TEST_F(ReplicasTest, ShareOutShardsThatAreNoPowerOfTwo) {
+  // 12 shards of 4: runs of three, then pairs.
+  const std::string job = "--data.train train.h5 --batch.micro 4 --batch.global 48 --train.steps 9";
+  trained(1, job + " --run.dir one");
+  trained(1, job + " --replicas 4 --run.dir dp");
+  trained(2, job + " --run.dir ddp");
+  for (const char* run : {"dp", "ddp"})
+    EXPECT_EQ(json_at(folder_ / run / "summary.json", "/params_hash"),
+              json_at(folder_ / "one" / "summary.json", "/params_hash"))
+        << run;
 }
 
 TEST_F(ReplicasTest, OfDifferentNumberOnTwoRanksAreRefused) {

@@ -17,17 +17,24 @@ std::vector<std::vector<float>> shards(int count) {
   return all;
 }
 
-// The definition: halves of a power of two, summed apart.
+// The definition: halves of an even number, summed apart; an odd one in a row.
 std::vector<float> tree(const std::vector<std::vector<float>>& s, int begin, int end) {
-  if (end - begin == 1) return s[begin];
-  std::vector<float> a = tree(s, begin, (begin + end) / 2), b = tree(s, (begin + end) / 2, end);
-  for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-  return a;
+  const auto add = [](std::vector<float> a, const std::vector<float>& b) {
+    for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    return a;
+  };
+  const int count = end - begin;
+  if (count % 2 == 0) return add(tree(s, begin, begin + count / 2), tree(s, begin + count / 2, end));
+  std::vector<float> sum = s[begin];
+  for (int i = begin + 1; i < end; ++i) sum = add(sum, s[i]);
+  return sum;
 }
 
-std::vector<float> counter(std::vector<std::vector<float>> s) {
+// The part [first, first + part) of all shards.
+std::vector<float> counter(const std::vector<std::vector<float>>& all, int first, int part) {
+  const std::vector<std::vector<float>> s(all.begin() + first, all.begin() + first + part);
   auto device = device::make_cpu_device(1);
-  ShardTree t(*device, 1000, static_cast<int64_t>(s.size()));
+  ShardTree t(*device, 1000, part, static_cast<int64_t>(all.size()));
   for (int round = 0; round < 2; ++round) {  // begin() forgets the step before
     auto values = s;
     t.begin();
@@ -40,20 +47,33 @@ std::vector<float> counter(std::vector<std::vector<float>> s) {
 }
 
 TEST(ShardTree, SumsInTheOneTree) {
-  for (int count : {1, 2, 4, 8, 16, 32})
-    EXPECT_EQ(counter(shards(count)), tree(shards(count), 0, count)) << count;
+  for (int count : {1, 2, 3, 4, 6, 7, 8, 12, 16, 20, 32, 40})
+    EXPECT_EQ(counter(shards(count), 0, count), tree(shards(count), 0, count)) << count;
 }
 
-TEST(ShardTree, SumsAnyNumberForFastReduction) {
-  for (int count : {3, 5, 6, 7, 13}) {
-    const std::vector<float> sum = counter(shards(count));
-    const auto all = shards(count);
-    for (int i = 0; i < 1000; ++i) {
-      double expected = 0;
-      for (const auto& s : all) expected += s[i];
-      EXPECT_NEAR(sum[i], expected, 1e-5 * expected);
+// The sums of devices that share a batch out, added by pairs, are that of one device.
+TEST(ShardTree, PartsAreBranchesOfTheWhole) {
+  for (int count : {8, 12, 24, 40})
+    for (int devices = 2; count % devices == 0; devices *= 2) {
+      std::vector<std::vector<float>> parts;
+      for (int d = 0; d < devices; ++d)
+        parts.push_back(counter(shards(count), d * count / devices, count / devices));
+      EXPECT_EQ(tree(parts, 0, devices), counter(shards(count), 0, count)) << count << " on " << devices;
     }
-  }
+}
+
+TEST(ShardTree, SumsAnyPartForFastReduction) {
+  for (int devices : {1, 3, 5})
+    for (int count : {15, 30, 45}) {
+      const int part = count / devices;
+      const auto all = shards(count);
+      const std::vector<float> sum = counter(all, 0, part);
+      for (int i = 0; i < 1000; ++i) {
+        double expected = 0;
+        for (int s = 0; s < part; ++s) expected += all[s][i];
+        EXPECT_NEAR(sum[i], expected, 1e-5 * expected);
+      }
+    }
 }
 
 }  // namespace
