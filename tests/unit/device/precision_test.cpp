@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "device/cpu/cpu_device.h"
+#include "device/cpu/elementwise.h"
 #include "models/registry.h"
 
 namespace lockstep::device {
@@ -25,18 +26,24 @@ struct Result {
   std::vector<float> gradients;
 };
 
-// One step of the small CNN: loss and gradients.
-Result step(const Arithmetic& a, PassKey key, int threads = 2) {
+// One step of the small CNN: loss and gradients. `rounded`: of images and weights that half can hold.
+Result step(const Arithmetic& a, PassKey key, int threads = 2, bool rounded = false) {
   constexpr int64_t kBatch = 8;
   auto device = make_cpu_device(threads, a.native_bf16);
   const nn::Graph g = models::build(models::resolve({.name = "cnn"}), kBatch);
   auto store = device->make_store(g, a.precision);
   auto program = device->compile(g, *store, Mode::train);
   store->initialize(1);
-  store->refresh_copies();
   std::vector<float> images(g.shape(0).count());
   for (size_t i = 0; i < images.size(); ++i)
     images[i] = static_cast<float>(std::sin(0.7 * static_cast<double>(i * i % 1013)));
+  if (rounded) {
+    const auto type = dynamic_cast<cpu::CpuStore&>(*store).half_type();
+    cpu::round_to(type, images.data(), static_cast<int64_t>(images.size()));
+    for (const ParameterSlot& p : store->parameters())
+      if (!p.norm_or_bias) cpu::round_to(type, store->values().data() + p.range.begin, p.range.size());
+  }
+  store->refresh_copies();
   const std::vector<int32_t> labels{0, 1, 2, 3, 4, 5, 6, 7};
   const std::vector<uint64_t> rows(kBatch, 3);
   program->load({kBatch, images.data(), labels.data(), rows.data(), nullptr});
@@ -88,6 +95,17 @@ TEST_P(SameBits, OnEachRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SameBits, testing::Values(kFp32, kNative, kEmulated, kFp16),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class Operands : public testing::TestWithParam<Arithmetic> {};
+
+TEST_P(Operands, AreImagesAndWeightsRoundedToHalf) {
+  const Result as_they_are = step(GetParam(), {}), rounded = step(GetParam(), {}, 2, true);
+  EXPECT_EQ(as_they_are.loss, rounded.loss);
+  EXPECT_EQ(as_they_are.gradients, rounded.gradients);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Operands, testing::Values(kNative, kEmulated, kFp16),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Precision, HalvesTakeAboutHalfTheMemory) {
