@@ -2,12 +2,14 @@
 """Training steps of Lockstep and of PyTorch on this machine, interleaved in one run; prints ratios.
 
     python3 -m pip install torch torchvision
-    python3 tests/bench/compare_pytorch.py [--build build] [--rounds 3] [--threads 2] [MODEL:BATCH ...]
+    python3 tests/bench/compare_pytorch.py [--build build] [--rounds 3] [--threads 2] [MODEL:BATCH[:PRECISION] ...]
 
 Each round runs Lockstep's step_bench, then PyTorch with its default layout, then with channels_last, each in a process of its
 own with warm-up steps that are not counted. A step is forward, loss, backward and an SGD update with momentum on synthetic
 images. Ratios are of the medians within a round; the table shows the median, smallest and largest over the rounds. "limit" is
 the time of the convolutions alone through oneDNN (both directions, layouts of its choice) over that of our whole step.
+PRECISION is fp32 (the default), bf16 or fp16; PyTorch then runs under torch.autocast, and the last column is our speed over our
+own in fp32, measured in the same rounds.
 """
 import argparse
 import json
@@ -18,7 +20,7 @@ import sys
 import time
 
 
-def worker(model, batch, steps, threads, channels_last):
+def worker(model, batch, steps, threads, channels_last, precision):
     import resource
 
     import torch
@@ -40,6 +42,7 @@ def worker(model, batch, steps, threads, channels_last):
                     x = F.max_pool2d(x, 2)
             return self.fc(x.flatten(1))
 
+    dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     torch.set_num_threads(threads)
     torch.manual_seed(1)
     if model == "cnn":
@@ -56,7 +59,8 @@ def worker(model, batch, steps, threads, channels_last):
     for i in range(-3, steps):
         begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(net(x), y)
+        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+            loss = F.cross_entropy(net(x), y)
         loss.backward()
         optimizer.step()
         if i >= 0:
@@ -76,22 +80,25 @@ def spread(values):
 
 def main():
     if len(sys.argv) > 1 and sys.argv[1] == "--worker":
-        model, batch, steps, threads, channels_last = sys.argv[2:]
-        return worker(model, int(batch), int(steps), int(threads), channels_last == "1")
+        model, batch, steps, threads, channels_last, precision = sys.argv[2:]
+        return worker(model, int(batch), int(steps), int(threads), channels_last == "1", precision)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("cases", nargs="*", default=["resnet50:16", "cnn:128"], metavar="MODEL:BATCH")
+    parser.add_argument("cases", nargs="*", default=["resnet50:16", "cnn:128"], metavar="MODEL:BATCH[:PRECISION]")
     a = parser.parse_args()
-    print(f"{'case':14} {'speed against PyTorch':>22} {'better layout':>14} {'limit':>18} {'memory':>18}")
+    print(f"{'case':17} {'speed against PyTorch':>22} {'better layout':>14} {'limit':>18} {'memory':>18} {'against our fp32':>18}")
     for case in a.cases or ["resnet50:16", "cnn:128"]:
-        model, batch = case.split(":")
+        model, batch, precision = (case.split(":") + ["fp32"])[:3]
         steps = "8" if model.startswith("resnet") else "60"
-        speed, limit, memory, layouts, version = [], [], [], [], ""
+        speed, limit, memory, against_fp32, layouts, version = [], [], [], [], [], ""
         for _ in range(a.rounds):
-            ours = call([os.path.join(a.build, "step_bench"), model, batch, steps, str(a.threads)], a.threads)
-            theirs = [call([sys.executable, __file__, "--worker", model, batch, steps, str(a.threads), c], a.threads)
+            bench = [os.path.join(a.build, "step_bench"), model, batch, steps, str(a.threads)]
+            ours = call(bench + [precision], a.threads)
+            if precision != "fp32":
+                against_fp32.append(call(bench, a.threads)["step_ms"] / ours["step_ms"])
+            theirs = [call([sys.executable, __file__, "--worker", model, batch, steps, str(a.threads), c, precision], a.threads)
                       for c in "01"]
             best = min(theirs, key=lambda t: t["step_ms"])
             layouts.append("channels_last" if best is theirs[1] else "default")
@@ -99,7 +106,9 @@ def main():
             speed.append(best["step_ms"] / ours["step_ms"])
             limit.append(ours["convolutions_ms"] / ours["step_ms"])
             memory.append(ours["peak_mib"] / min(t["peak_mib"] for t in theirs))
-        print(f"{case:14} {spread(speed):>22} {statistics.mode(layouts):>14} {spread(limit):>18} {spread(memory):>18}", flush=True)
+        relative = spread(against_fp32) if against_fp32 else ""
+        print(f"{case:17} {spread(speed):>22} {statistics.mode(layouts):>14} {spread(limit):>18} {spread(memory):>18} {relative:>18}",
+              flush=True)
     print(f"PyTorch {version}, {a.threads} threads, {a.rounds} rounds; 1 is equal, more speed and less memory are better")
 
 

@@ -11,6 +11,9 @@ Inputs are float32; PyTorch computes in float64 from them; results are rounded t
   labels (int32), sample_weight                   for losses
 Metadata, all strings: op, and the operator's attributes (pairs as "3,2"). Values are drawn so that no ReLU input and no
 two entries of one pooling window lie so close that float32 rounding could change a branch.
+
+Cases named ..._half are for the half precisions, where another branch would be another result: their x, x2 and dy are
+values that bf16 and fp16 both hold, so that only the outputs are rounded.
 """
 import pathlib
 
@@ -34,6 +37,12 @@ def separated(rng, *shape):
     return rng.permutation(values).reshape(shape).astype(np.float32)
 
 
+def half(values):
+    """Rounded to 8 significant bits, between 2^-14 and 2^15: exact in bf16 and in fp16."""
+    mantissa, exponent = np.frexp(values.astype(np.float64))
+    return np.ldexp(np.rint(mantissa * 256), exponent - 8).astype(np.float32)
+
+
 def save(name, op, tensors, **attributes):
     meta = {"op": op} | {k: ",".join(map(str, v)) if isinstance(v, tuple) else str(v) for k, v in attributes.items()}
     arrays = {}
@@ -48,6 +57,8 @@ def case(name, op, inputs, forward, rng, extra=lambda leaves: {}, **attributes):
     leaves = {k: torch.from_numpy(v).double().requires_grad_() for k, v in inputs.items()}
     y = forward(*leaves.values())
     dy = random(rng, *y.shape)
+    if name.endswith("_half"):
+        dy = half(dy)
     y.backward(torch.from_numpy(dy).double())
     gradients = {f"d{k}": leaf.grad for k, leaf in leaves.items()}
     save(name, op, inputs | {"y": y, "dy": dy} | gradients | extra(leaves), **attributes)
@@ -105,7 +116,10 @@ def batch_norms():
              ("batch_norm_relu_pool", (4, 16, 6, 4),  1, 1, 0, 1),
              ("batch_norm_relu_pool_odd", (3, 10, 4, 6), 1, 1, 0, 1),
              ("batch_norm_relu_pool_remainder", (2, 16, 5, 6), 1, 1, 0, 1),
-             ("batch_norm_relu_pool_eval", (2, 16, 4, 4), 0, 1, 0, 1)]
+             ("batch_norm_relu_pool_eval", (2, 16, 4, 4), 0, 1, 0, 1),
+             ("batch_norm_relu_half", (3, 10, 5, 5),  1, 1, 0, 0),
+             ("batch_norm_add_relu_half", (4, 16, 6, 6), 1, 1, 1, 0),
+             ("batch_norm_relu_pool_half", (3, 10, 4, 6), 1, 1, 0, 1)]
     eps, momentum = 1e-5, 0.1
     for i, (name, shape, train, relu, add, pool) in enumerate(table):
         channels = shape[1]
@@ -115,6 +129,8 @@ def batch_norms():
                       "weight": random(rng, channels, scale=0.3) + np.float32(1), "bias": random(rng, channels, scale=0.3)}
             if add:
                 inputs["x2"] = random(rng, *shape)
+            if name.endswith("_half"):
+                inputs |= {k: half(inputs[k]) for k in ("x", "x2") if k in inputs}
             before = {"running_mean": random(rng, channels, scale=0.5),
                       "running_var": rng.uniform(0.5, 2, channels).astype(np.float32)}
             after, smallest = {}, [0.0]
@@ -171,6 +187,9 @@ def pools():
             case(f"avg_pool_{name}" + ("" if count else "_exclude_pad"), "avg_pool", {"x": random(rng, *shape)},
                  lambda x: F.avg_pool2d(x, kernel, stride, padding, count_include_pad=bool(count)), rng,
                  count_include_pad=count, **attributes)
+        if name != "remainder":  # one of two equals in a window takes the gradient: the first
+            case(f"max_pool_{name}_half", "max_pool", {"x": half(random(np.random.default_rng(540 + i), *shape))},
+                 lambda x: F.max_pool2d(x, kernel, stride, padding), np.random.default_rng(545 + i), **attributes)
     rng = np.random.default_rng(550)
     for name, channels in (("global_avg_pool", 32), ("global_avg_pool_odd", 11)):
         case(name, "global_avg_pool", {"x": random(rng, 2, channels, 7, 5)}, lambda x: F.adaptive_avg_pool2d(x, 1), rng)

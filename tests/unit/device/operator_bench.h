@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/huge_buffer.h"
-#include "device/cpu/lowering.h"
+#include "device/cpu/elementwise.h"
 #include "nn/fusion.h"
 
 namespace lockstep::device::cpu {
@@ -15,13 +15,14 @@ namespace lockstep::device::cpu {
 class OperatorBench {
  public:
   /// `seeds` are the values whose contents the test gives; their producers are not run. The graph is fused
-  /// first.
-  OperatorBench(nn::Graph graph, std::vector<nn::ValueId> seeds, Mode mode, bool backward)
+  /// first. In mixed precision the seeds are half, logits aside.
+  OperatorBench(nn::Graph graph, std::vector<nn::ValueId> seeds, Mode mode, bool backward,
+                nn::Precision precision = nn::Precision::fp32, bool native_bf16 = false)
       : graph_(nn::fuse(std::move(graph))),
         engine_(dnnl::engine::kind::cpu, 0),
         stream_(engine_),
-        store_(graph_, engine_),
-        low_(graph_, store_, mode) {
+        store_(graph_, engine_, precision, native_bf16),
+        low_(graph_, store_, mode, seeds) {
     low_.sequence = &forward_;
     low_.set_time(0);
     for (nn::ValueId v : seeds) {
@@ -29,7 +30,7 @@ class OperatorBench {
       seeds_[v] =
           low_.make(v, std::holds_alternative<nn::Input>(graph_.nodes[graph_.values[v].producer].op)
                            ? memory::desc(dims_of(s), memory::data_type::f32, memory::format_tag::nchw)
-                           : low_.canonical(s));
+                           : low_.canonical(v));
     }
     std::vector<std::pair<const nn::Node*, Kernel*>> run;
     int time = 1;
@@ -38,7 +39,7 @@ class OperatorBench {
       if (node.output <= last_seed || seeds_.contains(node.output)) continue;
       low_.set_time(time++);
       kernels_.push_back(std::visit([&](const auto& op) { return lower(op, node, low_); }, node.op));
-      forward_.push_back(kernels_.back().get());
+      low_.place(kernels_.back().get());
       run.emplace_back(&node, kernels_.back().get());
     }
     output_ = run.back().first->output;
@@ -52,7 +53,7 @@ class OperatorBench {
       for (auto it = run.rbegin(); it != run.rend(); ++it) {
         low_.set_time(time++);
         it->second->lower_backward(low_);
-        backward_.push_back(it->second);
+        low_.place(it->second);
       }
       low_.set_time(time);
       for (nn::ValueId v : seeds)
@@ -83,8 +84,10 @@ class OperatorBench {
   std::vector<float> gradient(nn::ValueId v) { return get(seed_gradients_.at(v)); }
   /// What the memory holds, padding included.
   std::vector<float> raw_output() {
-    const auto* p = static_cast<const float*>(low_.slots[y_.slot].address);
-    return {p, p + y_.md.get_size() / sizeof(float)};
+    const Elements all = elements(low_.slots, y_);
+    std::vector<float> out(padded_count(y_.md));
+    for (size_t i = 0; i < out.size(); ++i) out[i] = all.get(static_cast<int64_t>(i));
+    return out;
   }
 
  private:
@@ -100,13 +103,19 @@ class OperatorBench {
     stream_.wait();
   }
   void put(const Tensor& t, std::vector<float> logical) {
-    reorder(plain(t.md), logical.data(), t.md, low_.slots[t.slot].address);
+    const memory::desc floats = with_type(t.md, memory::data_type::f32);
+    HugeBuffer buffer(floats.get_size());
+    reorder(plain(t.md), logical.data(), floats, buffer.data());
+    cast({buffer.data(), 0}, elements(low_.slots, t), padded_count(t.md));
   }
   std::vector<float> get(const Tensor& t) {
     int64_t count = 1;
     for (int64_t d : dims_of(t.md)) count *= d;
     std::vector<float> out(count);
-    reorder(t.md, low_.slots[t.slot].address, plain(t.md), out.data());
+    const memory::desc floats = with_type(t.md, memory::data_type::f32);
+    HugeBuffer buffer(floats.get_size());
+    cast(elements(low_.slots, t), {buffer.data(), 0}, padded_count(t.md));
+    reorder(floats, buffer.data(), plain(t.md), out.data());
     return out;
   }
 

@@ -38,17 +38,28 @@ void operator delete[](void* p, size_t) noexcept { std::free(p); }
 namespace lockstep::device {
 namespace {
 
-class SteadyState : public testing::TestWithParam<const char*> {};
+struct Arithmetic {
+  const char* name;
+  nn::Precision precision;
+  bool native_bf16;
+};
+constexpr Arithmetic kAll[] = {{"fp32", nn::Precision::fp32, false},
+                               {"bf16_native", nn::Precision::bf16, true},
+                               {"bf16_emulated", nn::Precision::bf16, false},
+                               {"fp16", nn::Precision::fp16, false}};
+
+class SteadyState : public testing::TestWithParam<std::tuple<const char*, Arithmetic>> {};
 
 TEST_P(SteadyState, AllocatesNothingAndTouchesNoNewPage) {
   constexpr int64_t kBatch = 4;
-  auto device = make_cpu_device(2);
+  const auto& [model, arithmetic] = GetParam();
+  auto device = make_cpu_device(2, arithmetic.native_bf16);
   models::ModelOptions options;
-  options.name = GetParam();
+  options.name = model;
   options = models::resolve(options);
   if (options.height > 64) options.height = options.width = 64;
   const nn::Graph g = models::build(options, kBatch);
-  auto store = device->make_store(g);
+  auto store = device->make_store(g, arithmetic.precision);
   auto program = device->compile(g, *store, Mode::train);
   store->initialize(1);
   store->refresh_copies();
@@ -86,7 +97,12 @@ TEST_P(SteadyState, AllocatesNothingAndTouchesNoNewPage) {
   EXPECT_EQ(program->counts().primitives_created, created);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SteadyState, testing::Values("cnn", "resnet18", "resnet50", "resnet18_32"));
+INSTANTIATE_TEST_SUITE_P(All, SteadyState,
+                         testing::Combine(testing::Values("cnn", "resnet18", "resnet50", "resnet18_32"),
+                                          testing::ValuesIn(kAll)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
+                         });
 
 TEST(Programs, CompiledLateSeeTheParametersAsTheyAre) {
   auto device = make_cpu_device(1);
