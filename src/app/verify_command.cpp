@@ -167,8 +167,8 @@ class VerifyCommand {
                 "layout "
                 "differs; leave out hosts one by one to find it"
               : fmt::format(
-                    "fast reduction leaves the order of sums to MPI: use --reduction exact, or state what "
-                    "you accept: --verify.max_ulp {}",
+                    "fast reduction may sum in another order in each layout: use --reduction exact, or "
+                    "state what you accept: --verify.max_ulp {}",
                     most.ulp == train::kInfinitelyFar ? "N" : std::to_string(most.ulp));
     return ClusterError(
                fmt::format("layout '{}' ({}) does not agree with 1 device within '{}' ULP", bad->layout.name,
