@@ -91,8 +91,8 @@ std::string to_ini(const Job& job);
 std::map<std::string, std::string> values_of_ini(const std::string& ini);
 
 /// Equal on all ranks of one run. Leaves out what cannot change the result and may differ between hosts:
-/// sections run, log and device, the loader's threads and prefetch, the timeout, and where the data files lie
-/// (their contents are compared instead).
+/// sections run, log, device, verify and compare, the loader's threads and prefetch, the timeout, and where
+/// the data files lie (their contents are compared instead).
 uint64_t job_hash(const Job& job);
 
 }  // namespace lockstep::app

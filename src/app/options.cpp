@@ -183,8 +183,8 @@ Table device(train::DeviceOptions& d) {
 }
 
 Table verify(VerifyOptions& v) {
-  return {number("verify.max_ulp", "ULP", v.max_ulp, from_to(0, 1LL << 33),
-                 "verify: largest distance of a value from one device's, in units in the last place")};
+  return {local(number("verify.max_ulp", "ULP", v.max_ulp, from_to(0, 1LL << 33),
+                       "verify: largest distance of a value from one device's, in units in the last place"))};
 }
 
 Table compare(CompareOptions& c) {
