@@ -24,6 +24,8 @@ class Check {
  public:
   Check(Invocation& invocation, std::vector<std::string>& problems) : in_(invocation), problems_(problems) {
     for (const Option& o : options(in_.job)) values_[o.key] = o.get();
+    const std::vector<Command> known = commands();
+    command_ = *std::ranges::find(known, in_.command, &Command::name);
   }
 
   bool given(const std::string& key) const { return in_.origin.at(key) != kDefaultOrigin; }
@@ -64,24 +66,20 @@ class Check {
   Invocation& in_;
   std::vector<std::string>& problems_;
   std::map<std::string, std::string> values_;
+  Command command_;
 };
 
 // A job file serves all commands; what was typed for this one should count.
 void Check::command() {
-  const std::vector<Command> known = commands();
-  const Command& command = *std::ranges::find(known, in_.command, &Command::name);
-  for (const Option& o : options(in_.job)) {
-    const std::string& origin = in_.origin.at(o.key);
-    if (!command.reads(o) && (origin == kCommandLine || origin.starts_with("LOCKSTEP_")))
-      warn_unused(o.key, "'" + command.name + "' does not read it");
-  }
+  for (const Option& o : options(in_.job))
+    if (!command_.reads(o) && typed(in_, o.key))
+      warn_unused(o.key, "'" + command_.name + "' does not read it");
 }
 
 void Check::files() {
-  const bool trains = in_.command == "train";
-  if (trains) file("data.train");
-  for (const char* key : {"data.eval", "model.weights"}) file(key);
-  const char* needed = trains ? "data.train" : "data.eval";
+  for (const Option& o : options(in_.job))
+    if (o.unit == "FILE" && command_.reads(o)) file(o.key);
+  const char* needed = trains(in_) ? "data.train" : "data.eval";
   if (values_.at(needed).empty() && !in_.built_in)
     refuse(
         fmt::format("{} is not set; '{}' needs an HDF5 file that datatool has packed", needed, in_.command));
@@ -183,6 +181,7 @@ void Check::transforms() {
 }
 
 void Check::checkpoints() {
+  if (in_.command == "verify" || in_.command == "compare") return;  // they know no checkpoints
   const auto& c = in_.job.checkpoint;
   const bool path = c.resume != "never" && c.resume != "auto";
   std::error_code error;
@@ -194,7 +193,7 @@ void Check::checkpoints() {
            " both give the parameters; choose one");
   if (in_.command == "train" && c.best != "none" && in_.job.data.eval.empty() && !in_.built_in)
     refuse(said("checkpoint.best") + " needs evaluations, but data.eval is not set");
-  if (in_.command == "train") return;
+  if (trains(in_)) return;
   if (c.resume == "never" && in_.job.model.weights.empty())
     refuse(
         "'evaluate' needs parameters: give --resume auto, --resume PATH (a checkpoint or run) or "
@@ -210,8 +209,8 @@ void check(Invocation& invocation, std::vector<std::string>& problems) {
   c.checkpoints();
   c.transforms();
   c.parallel();
-  if (invocation.command != "train") return;
-  c.limits();
+  if (!trains(invocation)) return;
+  if (invocation.command == "train") c.limits();
   c.optimizer();
   c.schedule();
   c.batch();

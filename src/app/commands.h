@@ -8,5 +8,7 @@ namespace lockstep::app {
 
 int train_command(comm::World& world, const Invocation& invocation);
 int evaluate_command(comm::World& world, const Invocation& invocation);
+int verify_command(comm::World& world, const Invocation& invocation);
+int compare_command(comm::World& world, const Invocation& invocation);
 
 }  // namespace lockstep::app

@@ -128,8 +128,7 @@ void Parser::job_file(const std::string& quickstart) {
   const std::string& path = invocation_.job_file;
   if (path.empty()) {
     auto own_data = [](const Given& g) { return g.key == "data.train" && !g.value.empty(); };
-    invocation_.built_in = invocation_.command == "train" &&
-                           std::ranges::none_of(from_environment_, own_data) &&
+    invocation_.built_in = trains(invocation_) && std::ranges::none_of(from_environment_, own_data) &&
                            std::ranges::none_of(from_command_line_, own_data);
     if (!invocation_.built_in) return;
     std::istringstream in(quickstart);
@@ -278,6 +277,13 @@ Invocation parse(int argc, const char* const* argv, const char* const* env, cons
   parser.environment(env);
   parser.job_file(quickstart);
   return parser.finish();
+}
+
+bool trains(const Invocation& invocation) { return invocation.command != "evaluate"; }
+
+bool typed(const Invocation& invocation, const std::string& key) {
+  const std::string& origin = invocation.origin.at(key);
+  return origin == kCommandLine || origin.starts_with("LOCKSTEP_");
 }
 
 std::vector<Setting> settings(const Invocation& invocation) {

@@ -18,7 +18,10 @@ namespace {
 
 int run(comm::World& world, int argc, char** argv, char** env) {
   const std::map<std::string, int (*)(comm::World&, const app::Invocation&)> commands{
-      {"train", app::train_command}, {"evaluate", app::evaluate_command}};
+      {"train", app::train_command},
+      {"evaluate", app::evaluate_command},
+      {"verify", app::verify_command},
+      {"compare", app::compare_command}};
   app::Invocation invocation;
   world.together([&] { invocation = app::parse(argc, argv, env, app::built_in_job()); });
   app::require_same_job(world, invocation);

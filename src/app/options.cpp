@@ -201,6 +201,17 @@ Table device(train::DeviceOptions& d) {
                        "compute threads of a device; 0: the cores of the affinity mask"))};
 }
 
+Table verify(VerifyOptions& v) {
+  return {local(number("verify.max_ulp", "ULP", v.max_ulp, from_to(0, 1LL << 33),
+                       "verify: largest distance of a value from one device's, in units in the last place"))};
+}
+
+Table compare(CompareOptions& c) {
+  return {
+      local(number("compare.memory_limit_mib", "MiB", c.memory_limit_mib, from_to(0, 1LL << 30),
+                   "compare: memory of a device, for the largest micro-batch; 0: its part of the host's"))};
+}
+
 }  // namespace
 
 std::vector<Option> options(Job& job) {
@@ -218,6 +229,8 @@ std::vector<Option> options(Job& job) {
   append(all, run(job.run));
   append(all, log(job.log));
   append(all, device(job.device));
+  append(all, verify(job.verify));
+  append(all, compare(job.compare));
   return all;
 }
 
@@ -230,7 +243,8 @@ std::vector<std::pair<std::string, std::string>> short_forms() {
 }
 
 bool Command::reads(const Option& option) const {
-  return std::ranges::any_of(options,
+  return std::ranges::find(but, option.key) == but.end() &&
+         std::ranges::any_of(options,
                              [&](const std::string& o) { return o == option.section() || o == option.key; });
 }
 
@@ -243,7 +257,19 @@ std::vector<Command> commands() {
            "measure a checkpoint on data.eval, every sample exactly once",
            {"model", "data.eval", "data.threads", "data.prefetch", "data.size", "data.resize", "data.mean",
             "data.std", "train.label_smoothing", "amp.mode", "batch.micro", "parallel.replicas",
-            "parallel.devices", "parallel.timeout", "checkpoint.resume", "run.dir", "log.color", "device"}}};
+            "parallel.devices", "parallel.timeout", "checkpoint.resume", "run.dir", "log.color", "device"}},
+          {"verify",
+           "train a few steps in several layouts and report whether they give the same bits",
+           {"model", "data", "train", "batch", "optim", "schedule", "amp", "parallel", "log.color", "device",
+            "verify"},
+           {"data.eval", "train.epochs", "train.minutes", "train.eval_every", "train.eval_every_steps",
+            "parallel.check_every"}},
+          {"compare",
+           "measure single device, DP, DDP and hybrid side by side: speed, time by phase, memory",
+           {"model", "data", "train", "batch", "optim", "schedule", "amp", "parallel", "run.dir", "log.color",
+            "device", "compare"},
+           {"data.eval", "train.epochs", "train.minutes", "train.eval_every", "train.eval_every_steps",
+            "parallel.check_every", "parallel.dp_sync"}}};
 }
 
 }  // namespace lockstep::app

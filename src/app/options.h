@@ -19,7 +19,8 @@ std::vector<std::pair<std::string, std::string>> short_forms();
 /// A command of the trainer, for help.
 struct Command {
   std::string name, summary;
-  std::vector<std::string> options;  ///< that it reads: whole sections, and keys
+  std::vector<std::string> options;   ///< that it reads: whole sections, and keys
+  std::vector<std::string> but = {};  ///< keys of these sections that it does not read
   bool reads(const Option& option) const;
 };
 std::vector<Command> commands();

@@ -139,6 +139,10 @@ World::World() {
   hosts_ = all_gather(host_name(), "hosts");
 }
 
+World::World(Alone) : hosts_{host_name()} {}
+
+World World::alone() { return World(Alone{}); }
+
 World::~World() = default;
 
 std::string World::name_of(int rank) const { return fmt::format("rank '{}' on '{}'", rank, hosts_[rank]); }

@@ -35,6 +35,8 @@ class World {
   /// Throws UserError when a launcher started several tasks but MPI did not join them (it would be N worlds
   /// of one).
   World();
+  /// This rank alone, without MPI: for what it does while the others wait.
+  static World alone();
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -92,6 +94,9 @@ class World {
   MpiWorld* mpi() const { return mpi_.get(); }
 
  private:
+  struct Alone {};
+  explicit World(Alone);
+
   std::unique_ptr<MpiWorld> mpi_;
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   double timeout_ = 600;

@@ -35,6 +35,11 @@ uint64_t peak_host_bytes() {
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
+// proc(5), /proc/PID/clear_refs.
+bool reset_peak_host_bytes() {
+  return static_cast<bool>(std::ofstream("/proc/self/clear_refs") << 5 << std::flush);
+}
+
 // A file that holds one number; `missing` where it does not ("max", no such file).
 static uint64_t number_in(const std::filesystem::path& file, uint64_t missing) {
   uint64_t value = 0;

@@ -42,11 +42,10 @@ std::string summary_text(const Summary& s) {
   return j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-void write_summary(const std::filesystem::path& path, const Summary& s) {
+void write_whole(const std::filesystem::path& path, const std::string& text) {
   struct Close {
     void operator()(std::FILE* f) const { std::fclose(f); }
   };
-  const std::string text = summary_text(s);
   std::filesystem::path partial = path;
   partial += ".partial";
   auto fail = [&] {
@@ -54,7 +53,7 @@ void write_summary(const std::filesystem::path& path, const Summary& s) {
     std::error_code ignored;
     std::filesystem::remove(partial, ignored);
     throw UserError(fmt::format("cannot write '{}'", path.string()), std::strerror(error),
-                    "free space in run.dir, or make it writable");
+                    "free space in its folder, or make it writable");
   };
   std::unique_ptr<std::FILE, Close> file(std::fopen(partial.c_str(), "we"));
   if (!file) fail();
@@ -63,6 +62,10 @@ void write_summary(const std::filesystem::path& path, const Summary& s) {
     fail();
   file.reset();
   if (std::rename(partial.c_str(), path.c_str()) != 0) fail();
+}
+
+void write_summary(const std::filesystem::path& path, const Summary& s) {
+  write_whole(path, summary_text(s));
 }
 
 }  // namespace lockstep::monitor

@@ -34,6 +34,8 @@ struct Summary {
 std::string summary_text(const Summary& s);
 
 /// Writes `path`.partial, fsyncs, renames: readers see a whole file or none. Throws UserError.
+void write_whole(const std::filesystem::path& path, const std::string& text);
+/// summary_text(), in that way.
 void write_summary(const std::filesystem::path& path, const Summary& s);
 
 }  // namespace lockstep::monitor

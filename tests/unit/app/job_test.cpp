@@ -144,9 +144,13 @@ TEST_F(JobTest, DefaultsReadBackToo) {
 }
 
 TEST_F(JobTest, HashFollowsWhatChangesTheResultAlone) {
-  const std::vector<std::string> local = {
-      "data.train",  "data.eval", "data.threads", "data.prefetch", "parallel.timeout", "run.dir",
-      "run.signals", "log.every", "log.color",    "device.name",   "device.threads",   "parallel.devices"};
+  const std::vector<std::string> local = {"data.train",       "data.eval",
+                                          "data.threads",     "data.prefetch",
+                                          "parallel.timeout", "run.dir",
+                                          "run.signals",      "log.every",
+                                          "log.color",        "device.name",
+                                          "device.threads",   "parallel.devices",
+                                          "verify.max_ulp",   "compare.memory_limit_mib"};
   const uint64_t base = job_hash(Job());
   Job job;
   for (Option& option : options(job)) {
