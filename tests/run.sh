@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests: tests/run.sh [--sanitizers] [--nightly] [ctest arguments].
-#   --sanitizers  first also the unit tests under ASan and UBSan, data, checkpoints and communication under TSan
+#   --sanitizers  first also the unit tests under ASan and UBSan, and under TSan whatever has threads: data, checkpoints,
+#                 communication, and replicas that train
 #   --nightly     also kills and failures, many times over
 # Every other argument goes to ctest: tests/run.sh -L unit, tests/run.sh -R Batch.
 set -euo pipefail

@@ -23,6 +23,8 @@ class Algorithm {
   virtual Slice slice(size_t count, int device) const = 0;
   /// Another thread sets it to make a waiting run() throw; set before the first run().
   virtual void watch(const std::atomic<bool>* aborted) = 0;
+  /// The same for whoever waits for this one within the process; called by any thread.
+  virtual void abort() {}
 };
 
 /// What `rank` holds of `count` elements after halvings over distances 1, 2, ... below `distance`: all ranks

@@ -22,7 +22,8 @@ double seconds_from(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 const char* name_of(Operation::Kind kind) {
-  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"};
+  constexpr const char* names[] = {"all_reduce", "reduce",    "reduce_scatter",
+                                   "all_gather", "broadcast", "barrier"};
   return names[static_cast<int>(kind)];
 }
 

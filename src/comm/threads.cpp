@@ -10,6 +10,11 @@
 
 namespace lockstep::comm {
 
+// Replica 0, which may itself wait for another rank, knows more: the others give it time to speak first.
+static double patience_of(int replica, bool alone, double timeout) {
+  return replica == 0 || alone ? timeout : timeout + 15;  // its roll call takes up to 12 s
+}
+
 // What `replica` of `replicas` sums.
 static Slice segment(size_t count, int replica, int replicas) {
   return {count * replica / replicas, count * (replica + 1) / replicas};
@@ -18,11 +23,17 @@ static Slice segment(size_t count, int replica, int replicas) {
 ReplicaGroup::ReplicaGroup(World& world, int replicas, std::unique_ptr<Algorithm> ranks)
     : world_(world), replicas_(replicas), ranks_(std::move(ranks)), members_(replicas) {}
 
+void ReplicaGroup::fail(std::exception_ptr cause) {
+  std::lock_guard lock(mutex_);
+  if (!cause_) cause_ = std::move(cause);
+  failed_.store(true, std::memory_order_release);
+}
+
 ReplicaAlgorithm::ReplicaAlgorithm(std::shared_ptr<ReplicaGroup> group, int replica, double timeout)
     : group_(std::move(group)),
       me_(replica),
       size_(group_->replicas_),
-      patience_(timeout,
+      patience_(patience_of(replica, !group_->ranks_, timeout),
                 [this](int peer, double waited) {
                   throw ClusterError(
                       fmt::format("replica '{}' of {} waited '{}' s for replica '{}' in operation '{}'", me_,
@@ -31,12 +42,19 @@ ReplicaAlgorithm::ReplicaAlgorithm(std::shared_ptr<ReplicaGroup> group, int repl
                       "that replica hangs, or its step takes longer than that",
                       "look at its last message; raise parallel.timeout if a step may take that long");
                 }),
-      sources_(size_) {}
+      sources_(size_) {
+  patience_.on_tick([this] { idle(); });
+}
 
 void ReplicaAlgorithm::watch(const std::atomic<bool>* aborted) {
   patience_.watch(aborted);
-  group_->members_[me_].aborted = aborted;
   if (leads() && group_->ranks_) group_->ranks_->watch(aborted);
+}
+
+void ReplicaAlgorithm::abort() {
+  group_->fail(std::make_exception_ptr(ClusterError("the collective operation was abandoned",
+                                                    "another replica of this rank gave up",
+                                                    "look at the message before")));
 }
 
 void ReplicaAlgorithm::idle() {
@@ -56,9 +74,7 @@ void ReplicaAlgorithm::meet() {
     patience_.until(r, [&] {
       const ReplicaGroup::Member& other = group_->members_[r];
       if (other.arrivals.load(std::memory_order_acquire) >= meetings_) return true;
-      if (group_->failed_.load(std::memory_order_acquire) || other.aborted->load(std::memory_order_acquire))
-        throw ClusterError("the collective operation was abandoned", "another replica of this rank gave up",
-                           "look at the message before");
+      if (group_->failed_.load(std::memory_order_acquire)) std::rethrow_exception(group_->cause_);
       return false;
     });
 }
@@ -69,7 +85,7 @@ void ReplicaAlgorithm::run(const Operation& operation, uint64_t number) {
   try {
     perform(operation, number);
   } catch (...) {
-    group_->failed_.store(true, std::memory_order_release);
+    group_->fail(std::current_exception());
     throw;
   }
 }

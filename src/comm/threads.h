@@ -5,7 +5,9 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "comm/algorithm.h"
@@ -28,13 +30,17 @@ class ReplicaGroup {
   struct alignas(64) Member {
     void* data = nullptr;                ///< of the operation in hand
     std::atomic<uint64_t> arrivals = 0;  ///< meetings that the member has come to
-    const std::atomic<bool>* aborted = nullptr;
   };
+  /// From now on nobody waits for anybody; all throw the first cause, whoever of them is heard first.
+  void fail(std::exception_ptr cause);
+
   World& world_;
   const int replicas_;
   const std::unique_ptr<Algorithm> ranks_;
   std::vector<Member> members_;
-  std::atomic<bool> failed_ = false;  ///< a member threw: nobody waits for it
+  std::mutex mutex_;
+  std::exception_ptr cause_;  ///< guarded by mutex_ until failed_, then constant
+  std::atomic<bool> failed_ = false;
 };
 
 /// One replica's part of a group, run by its communication thread.
@@ -47,6 +53,7 @@ class ReplicaAlgorithm final : public Algorithm {
   /// The replica's segment of its rank's part.
   Slice slice(size_t count, int device) const override;
   void watch(const std::atomic<bool>* aborted) override;
+  void abort() override;
 
  private:
   void perform(const Operation& operation, uint64_t number);

@@ -21,12 +21,14 @@ Worker::~Worker() {
     stopping_ = true;
   }
   aborted_.store(true, std::memory_order_release);
+  algorithm_->abort();
   submitted_changed_.notify_all();
   thread_.join();
 }
 
 void Worker::abort() {
   aborted_.store(true, std::memory_order_release);
+  algorithm_->abort();
   fail(std::make_exception_ptr(ClusterError("the collective operations were abandoned",
                                             "another part of this rank gave up",
                                             "look at the message before")));

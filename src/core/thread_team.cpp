@@ -29,6 +29,7 @@ void ThreadTeam::run(const std::function<void(int)>& piece, const std::function<
   perform(0);
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [&] { return working_ == 0; });
+  failing_ = false;
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
@@ -40,6 +41,7 @@ void ThreadTeam::perform(int member) {
       std::lock_guard lock(mutex_);
       if (failure_) return;  // most likely a consequence of the first
       failure_ = std::current_exception();
+      failing_ = true;
     }
     if (*on_failure_) (*on_failure_)();
   }

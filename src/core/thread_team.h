@@ -1,6 +1,7 @@
 // A fixed set of threads that do one piece of work together, again and again.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -25,6 +26,8 @@ class ThreadTeam {
   /// calls `on_failure`, on its thread, so that the others need not wait for it for ever; then run() throws
   /// what that member threw. One thread calls run(). Allocates nothing.
   void run(const std::function<void(int)>& piece, const std::function<void()>& on_failure = {});
+  /// Whether a member has thrown in the piece in hand: the others may as well end. Any member may ask.
+  bool failing() const { return failing_.load(std::memory_order_relaxed); }
 
  private:
   void work(int member);
@@ -38,6 +41,7 @@ class ThreadTeam {
   int working_ = 0;     ///< members, but for 0, that have not ended the piece in hand
   bool stopping_ = false;
   std::exception_ptr failure_;
+  std::atomic<bool> failing_ = false;  ///< there is a failure_
   std::vector<std::thread> threads_;
 };
 

@@ -29,8 +29,9 @@ struct Sums {
 };
 
 // A few shards of a member's share; false after the last.
-bool some_shards(Member& m, Sums& sums) {
+bool some_shards(const ReplicaTeam& team, Member& m, Sums& sums) {
   for (int64_t shard = 0; shard < kShardsBetweenVotes; ++shard) {
+    team.require_all();
     const nn::Batch* batch = m.eval->next();
     if (!batch) return false;
     if (batch->count == 0) continue;
@@ -51,7 +52,7 @@ std::optional<Evaluation> evaluate(ReplicaTeam& team, comm::World& world, const 
   while (more) {
     if (stop && world.any(stop())) return std::nullopt;
     team.run([&](Member& m) {
-      if (!some_shards(m, of_member[&m - &team.first()])) more = false;
+      if (!some_shards(team, m, of_member[&m - &team.first()])) more = false;
     });
   }
   Sums mine, all;

@@ -108,7 +108,10 @@ class Loop {
   // One replica's part of a step.
   void step(Member& m) {
     const bool first = &m == &first_;
-    auto next = [&m]() -> const nn::Batch& { return *m.train->next(); };
+    auto next = [this, &m]() -> const nn::Batch& {
+      p_.team.require_all();
+      return *m.train->next();
+    };
     if (!first) m.timer.begin_step();
     const bool vote = first && (p_.signals.requested() || out_of_time());
     const StepOutcome outcome = m.step->run(next, at_.step, at_.taken(), lr_, vote, m.timer);

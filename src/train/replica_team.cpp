@@ -1,5 +1,7 @@
 #include "train/replica_team.h"
 
+#include "core/error.h"
+
 namespace lockstep::train {
 
 ReplicaTeam::ReplicaTeam(int rank, int replicas)
@@ -15,6 +17,12 @@ ReplicaTeam::ReplicaTeam(int rank, int replicas)
 void ReplicaTeam::run(const std::function<void(Member&)>& piece) {
   // Two pointers: small enough for std::function to hold without allocating.
   threads_.run([this, &piece](int i) { piece(members_[i]); }, abort_);
+}
+
+void ReplicaTeam::require_all() const {
+  if (threads_.failing())
+    throw ClusterError("the work was abandoned", "another replica of this rank gave up",
+                       "look at the message before");
 }
 
 }  // namespace lockstep::train

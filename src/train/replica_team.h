@@ -44,6 +44,8 @@ class ReplicaTeam {
   /// piece(member) on each member's thread; returns when all have ended. When one throws, the collectives of
   /// all are aborted, so that nobody waits for it, and its exception is thrown here.
   void run(const std::function<void(Member&)>& piece);
+  /// Called within a long piece now and then: throws when another member has thrown in it.
+  void require_all() const;
 
  private:
   std::vector<Member> members_;

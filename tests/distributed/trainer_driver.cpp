@@ -78,8 +78,14 @@ Outcome Process::wait(double seconds) {
   return {ended_ ? code_ : 124, text()};
 }
 
-std::string trainer(int ranks) {
-  return ranks == 1 ? TRAINER : MPIEXEC " -np " + std::to_string(ranks) + " " TRAINER;
+static std::string launched(int ranks, const std::string& program) {
+  return ranks == 1 ? program : MPIEXEC " -np " + std::to_string(ranks) + " " + program;
+}
+
+std::string trainer(int ranks) { return launched(ranks, TRAINER); }
+
+std::string failing_trainer(int ranks, const std::string& faults) {
+  return "env " + faults + " " + launched(ranks, TRAINER_FAILING);
 }
 
 TrainerTest::TrainerTest() {
@@ -175,7 +181,7 @@ std::vector<Rank> ranks_in(const fs::path& folder) {
     std::error_code gone;
     const fs::path program = fs::read_symlink(entry.path() / "exe", gone),
                    at = fs::read_symlink(entry.path() / "cwd", gone);
-    if (program != TRAINER || at != folder) continue;
+    if ((program != TRAINER && program != TRAINER_FAILING) || at != folder) continue;
     const std::string environment = bytes_of(entry.path() / "environ"), key = "OMPI_COMM_WORLD_RANK=";
     const size_t rank = environment.find(key);
     found.push_back({std::stoi(name),

@@ -44,6 +44,9 @@ class Process {
 
 /// "trainer", or "mpirun -np RANKS trainer" for more ranks than one.
 std::string trainer(int ranks);
+/// The same for a trainer with faults: trainer_failing.cpp, in whose words `faults` are environment
+/// variables.
+std::string failing_trainer(int ranks, const std::string& faults);
 
 /// A folder of its own, which is the working directory of what it runs.
 class TrainerTest : public testing::Test {

@@ -1,7 +1,8 @@
-// Every sample exactly once an epoch, in any world, for any number of samples.
+// Every sample exactly once an epoch, in any layout, for any number of samples and of loader threads.
 #include <hdf5.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "trainer_driver.h"
 
@@ -16,7 +17,7 @@ class Epochs : public TrainerTest, public testing::WithParamInterface<Sizes> {};
 
 INSTANTIATE_TEST_SUITE_P(Trainer, Epochs,
                          testing::Values(Sizes{1, 1, 8},     // one sample
-                                         Sizes{5, 1, 8},     // fewer samples than ranks
+                                         Sizes{5, 1, 8},     // fewer samples than devices
                                          Sizes{37, 2, 16},   // a last batch of 5, empty shards
                                          Sizes{32, 4, 32}),  // whole batches alone
                          [](const auto& info) { return std::to_string(info.param.samples) + "Samples"; });
@@ -26,18 +27,23 @@ TEST_P(Epochs, TrainAndEvaluateEachSampleOnce) {
   data("train.h5", samples);
   const std::string job =
       " --data.train train.h5 --data.eval train.h5 --train.epochs 3 --batch.micro " + std::to_string(micro);
-  for (int ranks : {1, 2, 4, 8, 3}) {
-    const std::string run = std::to_string(ranks);
-    // Three ranks share out a batch of theirs, in an order of MPI's.
+  int loaders = 1;
+  for (const auto& [ranks, replicas] : std::vector<std::pair<int, int>>{
+           {1, 1}, {2, 1}, {4, 1}, {8, 1}, {3, 1}, {1, 2}, {1, 8}, {2, 2}, {4, 2}, {1, 3}}) {
+    const std::string run = std::to_string(ranks) + "x" + std::to_string(replicas);
+    SCOPED_TRACE(run);
+    const int devices = ranks * replicas;
+    // Three devices share out a batch of theirs, in an order of MPI's.
     trained(ranks, "--run.dir " + run + job + " --batch.global " +
-                       std::to_string(ranks == 3 ? 3 * micro * 2 : global) +
-                       (ranks == 3 ? " --reduction fast" : ""));
+                       std::to_string(devices == 3 ? 3 * micro * 2 : global) +
+                       (devices == 3 ? " --reduction fast" : "") + " --replicas " + std::to_string(replicas) +
+                       " --data.threads " + std::to_string(loaders++ % 4));
     const fs::path summary = folder_ / run / "summary.json";
-    EXPECT_EQ(json_at(summary, "/samples"), std::to_string(3 * samples)) << ranks << " ranks";
-    EXPECT_EQ(json_at(summary, "/epochs"), "3.0") << ranks << " ranks";
-    EXPECT_EQ(json_at(summary, "/eval/count"), std::to_string(samples)) << ranks << " ranks";
-    const std::string hash = json_at(folder_ / "1" / "summary.json", "/params_hash");
-    EXPECT_TRUE(ranks == 3 || json_at(summary, "/params_hash") == hash) << ranks << " ranks";
+    EXPECT_EQ(json_at(summary, "/samples"), std::to_string(3 * samples));
+    EXPECT_EQ(json_at(summary, "/epochs"), "3.0");
+    EXPECT_EQ(json_at(summary, "/eval/count"), std::to_string(samples));
+    const std::string hash = json_at(folder_ / "1x1" / "summary.json", "/params_hash");
+    EXPECT_TRUE(devices == 3 || json_at(summary, "/params_hash") == hash);
   }
 }
 
