@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
   const nn::Precision precision = name == "bf16"   ? nn::Precision::bf16
                                   : name == "fp16" ? nn::Precision::fp16
                                                    : nn::Precision::fp32;
-  auto device = make_cpu_device(argc > 4 ? std::atoi(argv[4]) : 0,
+  auto device = make_cpu_device(argc > 4 ? std::atoi(argv[4]) : 0, {},
                                 argc > 6 ? std::optional(argv[6] == std::string("native")) : std::nullopt);
   const bool halves = precision == nn::Precision::bf16 && device->precision_note(precision).empty();
   models::ModelOptions options;

@@ -31,7 +31,7 @@ const ParameterSlot& find(const Store& store, const std::string& name) {
 struct Network {
   Network(const golden::Fixture& f, int64_t batch, const Shape& sample,
           nn::Precision precision = nn::Precision::fp32, bool native_bf16 = false)
-      : device(make_cpu_device(2, native_bf16)) {
+      : device(make_cpu_device(2, {}, native_bf16)) {
     models::ModelOptions options{f.text("model"), f.integer("classes"), sample[0], sample[1], sample[2], 0.0};
     graph = models::build(options, batch);
     store = device->make_store(graph, precision);

@@ -29,7 +29,7 @@ struct Result {
 // One step of the small CNN: loss and gradients. `rounded`: of images and weights that half can hold.
 Result step(const Arithmetic& a, PassKey key, int threads = 2, bool rounded = false) {
   constexpr int64_t kBatch = 8;
-  auto device = make_cpu_device(threads, a.native_bf16);
+  auto device = make_cpu_device(threads, {}, a.native_bf16);
   const nn::Graph g = models::build(models::resolve({.name = "cnn"}), kBatch);
   auto store = device->make_store(g, a.precision);
   auto program = device->compile(g, *store, Mode::train);
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(All, Operands, testing::Values(kNative, kEmulated, kFp1
 TEST(Precision, HalvesTakeAboutHalfTheMemory) {
   const nn::Graph g = models::build(models::resolve({.name = "resnet50"}), 16);
   auto arena = [&](const Arithmetic& a) {
-    auto device = make_cpu_device(2, a.native_bf16);
+    auto device = make_cpu_device(2, {}, a.native_bf16);
     auto store = device->make_store(g, a.precision);
     return static_cast<double>(device->compile(g, *store, Mode::train)->memory().arena);
   };
@@ -122,11 +122,11 @@ TEST(Precision, HalvesTakeAboutHalfTheMemory) {
 }
 
 TEST(Precision, TheNoteSaysWhatIsEmulated) {
-  EXPECT_EQ(make_cpu_device(1, true)->precision_note(nn::Precision::fp32), "");
-  EXPECT_EQ(make_cpu_device(1, true)->precision_note(nn::Precision::bf16), "");
-  EXPECT_EQ(make_cpu_device(1, false)->precision_note(nn::Precision::bf16),
+  EXPECT_EQ(make_cpu_device(1, {}, true)->precision_note(nn::Precision::fp32), "");
+  EXPECT_EQ(make_cpu_device(1, {}, true)->precision_note(nn::Precision::bf16), "");
+  EXPECT_EQ(make_cpu_device(1, {}, false)->precision_note(nn::Precision::bf16),
             "bf16 is emulated: computed in fp32 on values rounded to bf16");
-  EXPECT_EQ(make_cpu_device(1, true)->precision_note(nn::Precision::fp16),
+  EXPECT_EQ(make_cpu_device(1, {}, true)->precision_note(nn::Precision::fp16),
             "fp16 is emulated: computed in fp32 on values rounded to fp16");
 }
 

@@ -53,7 +53,7 @@ class SteadyState : public testing::TestWithParam<std::tuple<const char*, Arithm
 TEST_P(SteadyState, AllocatesNothingAndTouchesNoNewPage) {
   constexpr int64_t kBatch = 4;
   const auto& [model, arithmetic] = GetParam();
-  auto device = make_cpu_device(2, arithmetic.native_bf16);
+  auto device = make_cpu_device(2, {}, arithmetic.native_bf16);
   models::ModelOptions options;
   options.name = model;
   options = models::resolve(options);
