@@ -61,10 +61,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"AccumulationThatDoesNotDivide",
                 "--batch.accumulation 3",
                 {"batch\\.global '32'.* is no multiple of batch\\.micro x batch\\.accumulation = '12'"}},
-        Mistake{"ShardsThatAreNoPowerOfTwo",
-                "--batch.global 24",
-                {"'exact' cannot sum '6' shards on '[12]' devices",
-                 "batch\\.global '16' \\(micro '4'\\), or --reduction fast"}}),
+        Mistake{"ShardsThatCannotBeSharedOut",
+                "--batch.global 24 --replicas 3",
+                {"'exact' cannot sum '6' shards on '[36]' devices", "use '1', '2' devices", "or --reduction fast"}}),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(

@@ -124,7 +124,7 @@ TEST_F(Compare, RefusesWhatItCannotMeasure) {
   const auto refused = [&](int ranks, const std::string& arguments, const std::vector<std::string>& said) {
     expect_refusal(trainer(ranks) + kCompare + arguments, said);
   };
-  refused(3, "--batch.global 24", {"exact", "'3' devices", "use '1', '2', '4' devices"});
+  refused(3, "--batch.global 24", {"exact", "'3' devices", "use '1', '2' devices"});
   refused(1, "--batch.global 4", {"nothing to compare"});
   refused(1, "--compare.memory_limit_gib 3",
           {"unknown option 'compare.memory_limit_gib'; did you mean 'compare.memory_limit_mib'"});

@@ -108,7 +108,7 @@ TEST_F(Verify, RefusesWhatItCannotCompare) {
   const auto refused = [&](int ranks, const std::string& arguments, const std::vector<std::string>& said) {
     expect_refusal(trainer(ranks) + kVerify + arguments, said);
   };
-  refused(3, "--batch.global 24", {"exact", "'3' devices", "use '1', '2', '4' devices"});
+  refused(3, "--batch.global 24", {"exact", "'3' devices", "use '1', '2' devices"});
   refused(3, "", {"'32' cannot be shared out on '3' devices", "these would do"});
   refused(1, "--batch.global 4", {"nothing to verify", "--batch.global '8'"});
   refused(1, "--verify.max_ulps 3", {"unknown option 'verify.max_ulps'; did you mean 'verify.max_ulp'"});
