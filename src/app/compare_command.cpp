@@ -27,12 +27,8 @@ constexpr int64_t kSteps = 30;  // measured of each row, where none are given
 constexpr int64_t kRounds = 3;  // in which the rows take turns, so that noise meets all alike
 constexpr int64_t kWarmUp = 2;  // steps before the measured ones of each round
 
-// How numbers are held; each makes a row of every layout. A new one is a line here.
-struct Precision {
-  const char* name;
-  void (*set)(Job&);
-};
-constexpr Precision kPrecisions[] = {{"off", [](Job&) {}}};
+// As amp.mode calls it.
+const char* amp_name(nn::Precision p) { return p == nn::Precision::fp32 ? "off" : nn::name_of(p); }
 
 // Of one device, in bytes. Activations, copies of weights and the loader grow with the micro-batch.
 struct DeviceMemory {
@@ -48,7 +44,7 @@ DeviceMemory memory_in_all(const train::Member& m) {
 // One line of the table, and what was measured for it; rank 0 knows.
 struct Row {
   Layout layout;
-  Precision precision;
+  nn::Precision amp;
   std::vector<double> rates;                 // samples/s of every measured step
   std::vector<double> round_rates;           // their median in each round
   monitor::PhaseTotals time;                 // of device 0
@@ -137,8 +133,9 @@ class CompareCommand {
     const DataSets data = open_data(world_, in_, true);
     print_warnings();
     memory_limit_ = memory_limit();
-    for (const Precision& precision : kPrecisions)
-      for (const Layout& layout : layouts_) rows_.push_back({layout, precision});
+    const auto half = job_.amp.mode == nn::Precision::fp32 ? nn::Precision::bf16 : job_.amp.mode;
+    for (const nn::Precision amp : {nn::Precision::fp32, half})
+      for (const Layout& layout : layouts_) rows_.push_back({layout, amp});
     for (round_ = 0; round_ < kRounds; ++round_)
       for (Row& row : rows_) measure(row, data);
     plan_memory(data);
@@ -156,7 +153,7 @@ class CompareCommand {
   int64_t steps_a_round() const { return (job_.train.steps + kRounds - 1) / kRounds; }
   Job job_of(const Row& row) const {
     Job job = job_;
-    row.precision.set(job);
+    job.amp.mode = row.amp;
     return job;
   }
 
@@ -199,7 +196,7 @@ class CompareCommand {
   void measure(Row& row, const DataSets& data) {
     if (root())
       console_.print(fmt::format("round {}/{}: {} ({}), amp {}", round_ + 1, kRounds, row.layout.name,
-                                 row.layout.text(), row.precision.name));
+                                 row.layout.text(), amp_name(row.amp)));
     run_layout(world_, row.layout, [&](comm::World& w) { measure(w, row, data); });
   }
 
@@ -224,9 +221,13 @@ class CompareCommand {
     const DeviceMemory last =
         world.all_gather_values(memory_in_all(run.team()[run.team().size() - 1])).back();
     if (world.rank() != 0) return;
-    if (round_ == 0)
-      for (const std::string& w : run.placement().warnings)
-        console_.print(monitor::warning(w, console_.color()));
+    if (round_ == 0) {
+      std::vector<std::string> warnings = run.placement().warnings;
+      if (const std::string note = first.device->precision_note(row.amp);
+          !note.empty() && row.layout.name == layouts_.front().name)
+        warnings.push_back(note);
+      for (const std::string& w : warnings) console_.print(monitor::warning(w, console_.color()));
+    }
     row.rates.insert(row.rates.end(), rates.begin(), rates.end());
     row.round_rates.push_back(median(rates));
     const monitor::PhaseTotals time = first.timer.take_interval();
@@ -242,9 +243,9 @@ class CompareCommand {
   void plan_memory(const DataSets& data) {
     if (root()) console_.print("largest micro-batch: compiling ever larger ones, without running them");
     const auto plan = [&](comm::World&) {
-      std::map<std::pair<std::string, int>, std::vector<PlannedMicro>> planned;  // by precision and threads
+      std::map<std::pair<nn::Precision, int>, std::vector<PlannedMicro>> planned;  // by threads too
       for (Row& row : rows_) {
-        auto& micros = planned[{row.precision.name, row.layout.threads}];
+        auto& micros = planned[{row.amp, row.layout.threads}];
         if (micros.empty()) micros = plan_micros(job_of(row), *data.train, row.layout.threads, memory_limit_);
         row.largest_micro = largest_micro(row.first, plan_.micro, micros, memory_limit_);
       }
@@ -272,7 +273,7 @@ class CompareCommand {
     std::vector<monitor::Row> lines;
     for (const Row& row : rows_) {
       monitor::Row line{row.layout.name,
-                        row.precision.name,
+                        amp_name(row.amp),
                         row.layout.text(),
                         fmt::format("{}", row.layout.threads),
                         fmt::format("{:.1f}", median(row.rates)),
@@ -299,7 +300,7 @@ class CompareCommand {
     nlohmann::ordered_json time;
     for (int i = 0; i < monitor::kPhases; ++i) time[name_of(static_cast<monitor::Phase>(i))] = shares[i];
     nlohmann::ordered_json j{{"layout", row.layout.name},
-                             {"amp", row.precision.name},
+                             {"amp", amp_name(row.amp)},
                              {"ranks", row.layout.ranks},
                              {"replicas", row.layout.replicas},
                              {"devices", row.layout.devices()},

@@ -92,6 +92,9 @@ int evaluate_command(comm::World& world, const Invocation& given) {
     for (const std::string& w : invocation.warnings) console.print(monitor::warning(w, console.color()));
   const DataSets data = open_data(world, invocation, false);
   const std::unique_ptr<train::ReplicaTeam> team = make_team(world, job, place(world, job));
+  if (const std::string note = team->first().device->precision_note(job.amp.mode);
+      world.rank() == 0 && !note.empty())
+    console.print(monitor::warning(note, console.color()));
   std::string measured;
   world.together([&] {
     const int64_t micro = job.batch.micro > 0 ? job.batch.micro : kDefaultMicroBatch;

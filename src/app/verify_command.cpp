@@ -87,6 +87,9 @@ class VerifyCommand {
       const double begin = monitor::steady_seconds();
       LayoutRun run(w, job_, data, layout);
       const bool traced = w.rank() == 0;
+      if (const std::string note = run.team().first().device->precision_note(job_.amp.mode);
+          traced && outcomes_.empty() && !note.empty())
+        console_.print(monitor::warning(note, console_.color()));
       device::Store& store = run.team().first().store();
       if (traced) record(outcome.trace, store);
       for (int64_t step = 0; step < job_.train.steps; ++step) {
