@@ -27,12 +27,10 @@ namespace {
 // (ResNet-50's convolutions take 1.8 times as long in bf16 on a Xeon whose AMX is not there). A rule and not
 // a measurement at start: all ranks must choose alike.
 bool bf16_is_fast() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto has = [&](dnnl::cpu_isa wanted) { return (isa & unsigned(wanted)) == unsigned(wanted); };
 #ifdef __x86_64__
-  if (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd")) return true;
+  if (runs(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd")) return true;
 #endif
-  return has(dnnl::cpu_isa::avx512_core_amx);
+  return runs(dnnl::cpu_isa::avx512_core_amx);
 }
 
 std::string processor_name() {

@@ -14,6 +14,11 @@ namespace lockstep::device::cpu {
 using dnnl::memory;
 using Dims = memory::dims;
 
+/// Whether the library uses these instructions here.
+inline bool runs(dnnl::cpu_isa wanted) {
+  return (unsigned(dnnl::get_effective_cpu_isa()) & unsigned(wanted)) == unsigned(wanted);
+}
+
 inline Dims dims_of(const Shape& s) { return Dims(s.begin(), s.end()); }
 
 #if DNNL_VERSION_MAJOR >= 3

@@ -147,26 +147,33 @@ void* CpuStore::operand(nn::ParameterId p, const memory::desc& md) {
   copy->parameter = p;
   copy->md = md;
   copy->data = HugeBuffer(md.get_size());
+  copy->paired = PairedWeights::make(layouts_[p], md);
   copy->from = dnnl::memory(layouts_[p], engine_, value(p));
   copy->to = dnnl::memory(md, engine_, copy->data.data());
   copy->reorder = dnnl::reorder(copy->from, copy->to);
   copy->args[0] = {DNNL_ARG_FROM, copy->from.get()};
   copy->args[1] = {DNNL_ARG_TO, copy->to.get()};
   copies_.push_back(std::move(copy));
-  refresh(*copies_.back());
+  refresh({&copies_.back(), 1});
   return copies_.back()->data.data();
 }
 
-void CpuStore::refresh(Copy& copy) {
+void CpuStore::copy_by_library(Copy& copy) {
   if (dnnl_primitive_execute(copy.reorder.get(), stream_.get(), 2, copy.args) != dnnl_success)
     throw std::runtime_error("oneDNN could not reorder parameter '" + parameters_[copy.parameter].name + "'");
   if (type_of(copy.md) == memory::data_type::f32)
     round_to(half_type(), copy.data.as<float>().data(), padded_count(copy.md));
 }
 
-void CpuStore::refresh_copies() {
-  for (const auto& c : copies_) refresh(*c);
+void CpuStore::refresh(std::span<const std::unique_ptr<Copy>> copies) {
+  for (const auto& c : copies)
+    if (!c->paired) copy_by_library(*c);
+#pragma omp parallel
+  for (const auto& c : copies)
+    if (c->paired) c->paired->share(value(c->parameter), c->data.data());
 }
+
+void CpuStore::refresh_copies() { refresh(copies_); }
 
 size_t CpuStore::copy_bytes() const {
   size_t bytes = 0;

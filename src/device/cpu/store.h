@@ -6,6 +6,7 @@
 
 #include "core/huge_buffer.h"
 #include "device/cpu/onednn.h"
+#include "device/cpu/paired_weights.h"
 #include "device/program.h"
 #include "nn/precision.h"
 
@@ -61,11 +62,13 @@ class CpuStore final : public Store {
     nn::ParameterId parameter;
     dnnl::memory::desc md;
     HugeBuffer data;
+    std::optional<PairedWeights> paired;  ///< else the library reorders
     dnnl::reorder reorder;
     dnnl::memory from, to;
     dnnl_exec_arg_t args[2];
   };
-  void refresh(Copy& copy);
+  void refresh(std::span<const std::unique_ptr<Copy>> copies);
+  void copy_by_library(Copy& copy);
 
   nn::Precision precision_;
   memory::data_type product_type_;
